@@ -40,6 +40,13 @@ class Jobs:
                 ROOT, mode=mode, data_file_bytes=16 * 2**10, storage=self.storage, clock=self.clock, **options
             )
 
+    def put(self, *payloads: bytes) -> None:
+        """Put messages, with a handle that says nothing of the back-off: the next one does."""
+        with PersistentQueue(
+            ROOT, mode="exclusive", data_file_bytes=16 * 2**10, storage=self.storage, clock=self.clock
+        ) as queue:
+            queue.put_many(payloads)
+
     def killed(self) -> Jobs:
         """Return what is left where the process dies now."""
         return Jobs(self.storage.crash_keeping_all(), self.clock)

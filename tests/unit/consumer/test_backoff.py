@@ -13,8 +13,7 @@ from support.builders.jobs import Jobs, fail, ready
 def jobs() -> Jobs:
     """A queue with two messages."""
     jobs = Jobs()
-    with jobs.open(mode="produce") as queue:
-        queue.put_many([b"a", b"b"])
+    jobs.put(b"a", b"b")
     return jobs
 
 

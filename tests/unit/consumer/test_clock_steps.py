@@ -1,6 +1,7 @@
 """The wall clock is set forward and back: who sleeps notices, and how long messages wait is still said."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,12 +29,11 @@ def step(clock: FakeClock, seconds: int) -> None:
 # -- Those who sleep ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["exclusive", "consume"])
-def taker(storage: SimulatedStorage, clock: FakeClock, request: pytest.FixtureRequest) -> Iterator[PersistentQueue]:
-    """A handle that takes, beside its writer or in another process than it."""
-    with open_queue(storage, clock=clock, mode="exclusive") as queue:
+@pytest.fixture(params=["exclusive", "shared"])
+def taker(tmp_path: Path, clock: FakeClock, request: pytest.FixtureRequest) -> Iterator[PersistentQueue]:
+    """A handle that takes: alone, or as the owner of a shared queue."""
+    with PersistentQueue(tmp_path / "orders", mode=request.param, clock=clock) as queue:
         queue.put(b"tomorrow", delay=86400)
-    with open_queue(storage, clock=clock, mode=request.param) as queue:
         yield queue
 
 

@@ -41,8 +41,7 @@ BATCH_VERBS: dict[str, Callable[..., object]] = {
 def jobs() -> Jobs:
     """A queue with four messages."""
     jobs = Jobs()
-    with jobs.open(mode="produce") as queue:
-        queue.put_many([b"a", b"b", b"c", b"d"])
+    jobs.put(b"a", b"b", b"c", b"d")
     return jobs
 
 

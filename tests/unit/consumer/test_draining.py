@@ -9,6 +9,7 @@ from holdfast import ConfigError, Delivery, Empty, PersistentQueue, Put, ShutDow
 from support.builders.clocks import START_NS, FakeClock
 from support.builders.takes import TAKES, Take
 from support.builders.transactions import open_queue, prepare
+from support.owners.machine_link import machine_links
 from support.processes.threads import Threads, is_waiting, wait_until
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -337,8 +338,8 @@ def test_an_immediate_shutdown_says_what_stays(queue: PersistentQueue) -> None:
 
 
 def test_join_returns_where_nothing_is_taken_once_it_was_shut_down(storage: SimulatedStorage, threads: Threads) -> None:
-    """A handle that only puts has handed out nothing that could be reported done."""
-    with open_queue(storage, mode="produce") as queue:
+    """It has handed out nothing that could be reported done."""
+    with open_queue(storage, mode="exclusive") as queue:
         queue.put(b"stays")
         joiner = threads.start(queue.join)
         wait_until(lambda: is_waiting(joiner))
@@ -444,10 +445,11 @@ def test_join_waits_at_a_group_that_has_taken_nothing_yet(storage: SimulatedStor
     queue.join()
 
 
-def test_a_producer_joins_what_it_has_put(storage: SimulatedStorage, threads: Threads) -> None:
-    """It reads nothing, so it counts what is reported to it and no more."""
-    with open_queue(storage, mode="produce") as queue:
+def test_a_handle_joins_what_others_take(storage: SimulatedStorage, threads: Threads) -> None:
+    """It counts what is reported to it, and no more."""
+    with machine_links(), open_queue(storage, mode="shared") as queue, open_queue(storage, mode="shared") as other:
         queue.put(b"a")
+        assert other.get(timeout=0) == b"a"
         joiner = threads.start(queue.join)
         joiner.join(1.5)  # longer than from one look to the next
         assert joiner.is_alive()

@@ -1,6 +1,5 @@
 """Pausing a group: nobody is given anything until it is resumed or its time comes, whoever restarts meanwhile."""
 
-import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -9,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue, UsageError
+from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import START_NS, FakeClock
 from support.builders.takes import TAKES, Take, taken
 from support.builders.transactions import cut_power, kill, open_queue, waiting
+from support.owners.machine_link import machine_links
 from support.processes.children import Child, Signal, child
 from support.processes.threads import Threads, wait_until
 from support.storages.simulated_storage import SimulatedStorage
@@ -142,10 +143,10 @@ def test_a_second_pause_replaces_the_first(storage: SimulatedStorage) -> None:
 
 def test_each_group_pauses_for_itself(storage: SimulatedStorage) -> None:
     """The other one continues."""
-    with open_queue(storage, group="one") as one:
+    with machine_links(), open_queue(storage, mode="shared", group="one") as one:
         one.groups.create("two")
         one.put(b"x")
-        with open_queue(storage, mode="consume", group="two") as two:
+        with open_queue(storage, mode="shared", group="two") as two:
             one.pause(reason="mine")
             assert (taken(one), taken(two)) == ([], [b"x"])
             assert (one.stats().paused, two.stats().paused) == ("mine", None)
@@ -208,46 +209,59 @@ def test_whoever_waits_is_woken_by_the_end_of_a_pause(tmp_path: Path, threads: T
 # -- From other processes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["submit", "read_only", "produce"])
-def test_another_process_pauses_and_resumes_the_owner(tmp_path: Path, mode: str) -> None:
-    """The owner does it while it waits for messages."""
-    path, said = tmp_path / "orders", Signal()
-    PersistentQueue(path).close()
+@pytest.mark.parametrize("who", ["owner", "client", "client that never owns"])
+def test_a_process_pauses_and_resumes_another_one_that_waits(tmp_path: Path, who: str) -> None:
+    """Whichever of the two owns the queue; the other one waits for messages meanwhile."""
+    path, begin, said = tmp_path / "orders", Signal(), Signal()
+    PersistentQueue(path, mode="exclusive").close()
 
-    def own() -> None:
-        with PersistentQueue(path, mode="consume") as queue:
+    def take() -> None:
+        begin.wait()
+        with PersistentQueue(path, mode="shared") as queue:
             said.send("open")
             said.send(queue.get(timeout=30).decode())
 
-    with PersistentQueue(path, mode="produce") as producer, child(own):
-        assert said.wait() == "open"
-        with PersistentQueue(path, mode=mode) if mode != "produce" else producer as other:
-            other.pause(reason="from outside")
-            assert other.stats().paused == "from outside"
-            producer.put(b"one")
+    with child(take):
+        if who != "owner":
+            begin.send()
+            assert said.wait() == "open"
+        with PersistentQueue(path, mode="shared", can_own=who != "client that never owns") as queue:
+            assert queue.is_owner == (who == "owner")
+            if who == "owner":
+                begin.send()
+                assert said.wait() == "open"
+            queue.pause(reason="from outside")
+            assert queue.stats().paused == "from outside"
+            queue.put(b"one")
             with pytest.raises(TimeoutError):
                 said.wait(0.3)
-            other.resume()
+            queue.resume()
             assert said.wait() == "one"
+    begin.close()
     said.close()
 
 
-def test_a_process_pauses_a_group_that_nobody_owns(tmp_path: Path) -> None:
-    """It is paused for whoever comes, until it is resumed, by anybody."""
+@pytest.mark.parametrize("later", ["exclusive", "shared"])
+def test_a_group_stays_paused_behind_the_process_that_paused_it(tmp_path: Path, later: Mode) -> None:
+    """Also another group than the one that its process took from; whoever comes may resume it."""
     path = tmp_path / "orders"
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive", group="one") as queue:
+        queue.groups.create("two")
         queue.put(b"one")
 
     def pause() -> None:
-        with PersistentQueue(path, mode="submit") as queue:
-            queue.pause(reason="nobody is there")
-            os._exit(0 if queue.stats().paused == "nobody is there" else 3)
+        with (
+            PersistentQueue(path, mode="shared", group="one") as queue,
+            PersistentQueue(path, mode="shared", group="two") as other,
+        ):
+            other.pause(reason="nobody is there")
+            assert taken(queue) == [b"one"]
+            assert other.stats().paused == "nobody is there"
 
     assert Child(pause).wait() == 0
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode=later, group="two") as queue:
         assert queue.stats().paused == "nobody is there"
         assert taken(queue) == []
-    with PersistentQueue(path, mode="read_only") as look:
-        look.resume()
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode=later, group="two") as queue:
+        queue.resume()
         assert taken(queue) == [b"one"]

@@ -58,12 +58,12 @@ def test_what_waits_behind_a_message_in_hand_of_its_order_key_stays(tmp_path: Pa
 
 def test_a_paused_group_is_purged_and_another_group_keeps_its_messages(tmp_path: Path) -> None:
     """Pausing, then purging, is what an operator does."""
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="shared") as queue:
         queue.groups.create("audit")
         queue.put_many([b"a", b"b"])
         queue.pause()
         assert queue.purge() == 2
-        with PersistentQueue(tmp_path / "q", mode="consume", group="audit") as audit:
+        with PersistentQueue(tmp_path / "q", mode="shared", group="audit") as audit:
             assert audit.get_many(9, timeout=0) == [b"a", b"b"]
 
 
@@ -96,19 +96,21 @@ def test_a_purge_makes_room_in_a_bounded_queue(tmp_path: Path) -> None:
 
 def test_a_purge_is_refused_by_a_mode_that_takes_nothing_and_after_a_shutdown(tmp_path: Path) -> None:
     """As a take is."""
-    with PersistentQueue(tmp_path / "q", mode="produce") as queue, pytest.raises(UsageError, match="does not take"):
-        queue.purge()
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         queue.put(b"a")
+        with (
+            PersistentQueue(tmp_path / "q", mode="read_only") as look,
+            pytest.raises(UsageError, match="does not take"),
+        ):
+            look.purge()
         queue.shutdown(immediate=True)
         with pytest.raises(ShutDown):
             queue.purge()
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_a_purge_of_a_closed_handle_says_that_it_is_closed(tmp_path: Path, mode: Mode) -> None:
-    """In mode "consume" too, which reads the end of the log from a file that is closed by then."""
-    PersistentQueue(tmp_path / "q").close()
+    """In the mode "shared" too, whose owner is closed by then."""
     with PersistentQueue(tmp_path / "q", mode=mode) as queue:
         pass
     with pytest.raises(ClosedError):

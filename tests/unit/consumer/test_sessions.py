@@ -25,8 +25,7 @@ TAKE, NEXT, LOST = ALIVE << SESSION_SHIFT | 7, ALIVE << SESSION_SHIFT | 8, GONE 
 def jobs() -> Jobs:
     """A queue with messages a to f."""
     jobs = Jobs()
-    with jobs.open(mode="produce") as queue:
-        queue.put_many([b"a", b"b", b"c", b"d", b"e", b"f"])
+    jobs.put(b"a", b"b", b"c", b"d", b"e", b"f")
     return jobs
 
 

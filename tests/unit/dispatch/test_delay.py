@@ -11,7 +11,8 @@ from holdfast import Empty, FlushPolicy, PersistentQueue, Put
 from support.builders.clocks import START_NS, FakeClock
 from support.builders.takes import TAKES, Take, shown, states, taken
 from support.builders.transactions import cut_power, kill, open_queue
-from support.processes.children import Child
+from support.owners.machine_link import machine_links
+from support.processes.children import Child, Signal
 from support.processes.threads import Threads, is_waiting, wait_until
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -160,20 +161,23 @@ def test_a_shorter_delay_shortens_the_sleep_of_who_waits(tmp_path: Path, threads
 
 
 def test_a_delayed_message_wakes_a_consumer_in_another_process(tmp_path: Path) -> None:
-    """Mode consume beside a producer, which has gone by then."""
-    path = tmp_path / "orders"
-    PersistentQueue(path).close()
+    """The owner, which has put it, is gone by then: the consumer has taken the queue over."""
+    path, waits = tmp_path / "orders", Signal()
 
     def consume() -> None:
-        with PersistentQueue(path, mode="consume") as queue:
+        with PersistentQueue(path, mode="shared") as queue:
+            waits.send()
             got = queue.get(timeout=20)
             (path / "got").write_text(f"{got.decode()} {time.time_ns()}")
 
-    with PersistentQueue(path, mode="produce") as queue:
+    with PersistentQueue(path, mode="shared") as queue:
         consumer = Child(consume)
+        waits.wait()
         due_ns = time.time_ns() + 400_000_000
         queue.put(b"late", delay=0.4)
+        assert queue.is_owner
     assert consumer.wait() == 0
+    waits.close()
     name, at = (path / "got").read_text().split()
     assert (name, int(at) >= due_ns) == ("late", True)
 
@@ -231,20 +235,20 @@ def test_delayed_messages_take_room_in_a_bounded_queue_and_dead_letters_do_not(s
 def test_each_group_waits_for_itself(storage: SimulatedStorage) -> None:
     """What one group nacked, rejected or took is another group's business no more than its delays are."""
     clock = FakeClock()
-    with open_queue(storage, clock=clock, group="one") as one:
+    with machine_links(), open_queue(storage, clock=clock, mode="shared", group="one") as one:
         one.groups.create("two")
         one.put_many([b"nacked", b"dead", b"kept", Put(b"late", delay=50)])
         batch = one.receive_many(3, timeout=0, lease_seconds=1000)
         batch[0].nack(delay=20)
         batch[1].reject("no good")
-        with open_queue(storage, clock=clock, mode="consume", group="two") as two:
+        with open_queue(storage, clock=clock, mode="shared", group="two") as two:
             assert states(two) == {b"nacked": "ready", b"dead": "ready", b"kept": "ready", b"late": "delayed"}
             assert states(one) == {b"nacked": "delayed", b"dead": "dead", b"kept": "leased", b"late": "delayed"}
             assert (two.stats().dead, one.stats().dead) == (0, 1)
             assert taken(two) == [b"nacked", b"dead", b"kept"]
             clock.advance(50)
             assert (taken(one), taken(two)) == ([b"nacked", b"late"], [b"late"])
-    with open_queue(storage, clock=clock, mode="consume", group="two") as two:
+    with open_queue(storage, clock=clock, mode="exclusive", group="two") as two:
         assert (states(two), two.stats().depth) == ({}, 0)
-    with open_queue(storage, clock=clock, mode="consume", group="one") as one:
+    with open_queue(storage, clock=clock, mode="exclusive", group="one") as one:
         assert states(one) == {b"dead": "dead", b"kept": "ready"}

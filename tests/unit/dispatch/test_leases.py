@@ -19,8 +19,7 @@ from support.builders.jobs import Jobs, drained, in_hand, ready
 def jobs() -> Jobs:
     """A queue with three messages."""
     jobs = Jobs()
-    with jobs.open(mode="produce") as queue:
-        queue.put_many([b"a", b"b", b"c"])
+    jobs.put(b"a", b"b", b"c")
     return jobs
 
 

@@ -189,12 +189,13 @@ def test_it_is_known_before_the_message_can_be_seen(storage: SimulatedStorage, w
 
 @named(ONLY_PUTTING)
 @pytest.mark.parametrize("policy", [FlushPolicy.every_commit(), FlushPolicy.never()], ids=str)
-def test_a_consumer_in_another_process_finds_it_in_the_mark(
-    storage: SimulatedStorage, way: Putting, policy: FlushPolicy
-) -> None:
+def test_a_handle_that_looks_finds_it_in_the_mark(storage: SimulatedStorage, way: Putting, policy: FlushPolicy) -> None:
     """It looks ahead up to the end of the log from then on."""
-    with open_queue(storage, mode="produce", flush=policy) as producer, open_queue(storage, mode="consume") as consumer:
-        source = source_of(consumer)
+    with (
+        open_queue(storage, mode="exclusive", flush=policy) as producer,
+        open_queue(storage, mode="read_only") as look,
+    ):
+        source = source_of(look)
         producer.put_many([b"one", b"two"])
         producer.flush()
         assert (source.end()[2], source.prioritized_end()) == (2, 0)
@@ -208,7 +209,7 @@ def test_a_consumer_in_another_process_finds_it_in_the_mark(
 
 
 @named(WAYS)
-@pytest.mark.parametrize("mode", ["exclusive", "consume", "read_only"])
+@pytest.mark.parametrize("mode", ["exclusive", "read_only"])
 @pytest.mark.parametrize("leave", [None, kill, cut_power], ids=["closed", "killed", "power cut"])
 def test_the_next_opening_looks_ahead_up_to_the_end_of_the_log(
     storage: SimulatedStorage,
@@ -216,7 +217,7 @@ def test_the_next_opening_looks_ahead_up_to_the_end_of_the_log(
     mode: str,
     leave: Callable[[SimulatedStorage, PersistentQueue], SimulatedStorage] | None,
 ) -> None:
-    """A consumer that finds no writer recovers the log, and says it in the mark."""
+    """One that owns it recovers the log, and says it in the mark."""
     queue = open_queue(storage)
     queue.put_many([b"one", b"two"])
     way(queue)
@@ -290,34 +291,36 @@ def test_a_put_that_fails_may_leave_it_too_high_and_never_too_low(storage: Simul
 
 
 @named(ONLY_PUTTING)
-def test_submitted_messages_count_like_the_owners(tmp_path: Path, way: Putting) -> None:
-    """Small ones, which the owner copies; large ones, which it adopts and does not read."""
+def test_messages_of_a_client_count_like_the_owners(tmp_path: Path, way: Putting) -> None:
+    """In a request; and staged in a batch file, which the owner adopts and does not read."""
     path = tmp_path / "orders"
     with (
-        PersistentQueue(path, data_file_bytes=FILE_BYTES) as owner,
-        PersistentQueue(path, mode="submit", data_file_bytes=FILE_BYTES) as submitter,
+        PersistentQueue(path, mode="shared", data_file_bytes=FILE_BYTES) as owner,
+        PersistentQueue(path, mode="shared", can_own=False) as client,
     ):
-        submitter.put_many([b"one", b"two"])
-        assert prioritized_end(owner) == 0
+        assert (owner.is_owner, client.is_owner) == (True, False)
+        client.put_many([b"one", b"two"])
+        assert prioritized_end(client) == 0
         assert not (path / "priorities").exists()
-        end = way(submitter)
+        end = way(client)
         assert (path / "priorities").exists()
-        assert prioritized_end(owner) == prioritized_end(submitter) == end
-        submitter.put(b"plain")
-        assert prioritized_end(owner) == end
-    with PersistentQueue(path, data_file_bytes=FILE_BYTES) as reopened:
-        assert prioritized_end(reopened) == end + 1
+        assert prioritized_end(client) == prioritized_end(owner) == end
+        owner.put(b"plain")
+        owner.put(b"plain too")
+    with PersistentQueue(path, mode="exclusive") as reopened:
+        assert prioritized_end(reopened) == end + 2
 
 
 @named(ONLY_PUTTING)
-def test_what_is_submitted_while_nobody_owns_the_queue_is_found_by_the_next_owner(tmp_path: Path, way: Putting) -> None:
-    """The submitter owns it for a moment."""
+def test_what_a_client_puts_while_nobody_owns_the_queue_is_found_by_the_next_owner(
+    tmp_path: Path, way: Putting
+) -> None:
+    """The client owns it for the length of each call."""
     path = tmp_path / "orders"
-    PersistentQueue(path).close()
-    with PersistentQueue(path, mode="submit", data_file_bytes=FILE_BYTES) as submitter:
-        submitter.put(b"one")
-        end = way(submitter)
-    with PersistentQueue(path, data_file_bytes=FILE_BYTES) as reopened:
+    with PersistentQueue(path, mode="shared", can_own=False, data_file_bytes=FILE_BYTES) as client:
+        client.put(b"one")
+        end = way(client)
+    with PersistentQueue(path, mode="exclusive") as reopened:
         assert prioritized_end(reopened) == end
 
 
@@ -326,9 +329,9 @@ def test_what_is_submitted_while_nobody_owns_the_queue_is_found_by_the_next_owne
 
 def test_a_mark_that_cannot_be_read_leaves_the_file_to_say_it(storage: SimulatedStorage) -> None:
     """Up to the last end that was known."""
-    with open_queue(storage, mode="produce") as producer, open_queue(storage, mode="consume") as consumer:
+    with open_queue(storage, mode="exclusive") as producer, open_queue(storage, mode="read_only") as look:
         producer.put_many([b"one", b"two"])
-        source = source_of(consumer)
+        source = source_of(look)
         assert (source.end()[2], source.prioritized_end()) == (2, 0)
         mark = storage.open(ORDERS / "write.mark")
         good = mark.read_at(200, 0)
@@ -346,7 +349,7 @@ def test_before_anybody_has_written_there_is_nothing_to_look_for(storage: Simula
     queue = open_queue(storage)
     handle_of(queue).priorities.note()
     storage = kill(storage, queue)
-    for mode in ("read_only", "consume", "exclusive"):
+    for mode in ("read_only", "exclusive"):
         with open_queue(storage, mode=mode) as reopened:
             assert prioritized_end(reopened) == 0
     storage.remove(ORDERS / "write.mark")

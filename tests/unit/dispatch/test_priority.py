@@ -6,14 +6,18 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue, Put
+from holdfast.queue.client.staging import STAGED_BYTES
 from holdfast.queue.dispatch.dispatcher import PREFETCH_COUNT
 from support.builders.clocks import FakeClock
 from support.builders.takes import TAKES, Take, shown, states, taken
 from support.builders.transactions import FILE_BYTES, kill, open_queue
+from support.owners.machine_link import machine_links
 from support.processes.children import Child, Signal, child
 from support.storages.simulated_storage import SimulatedStorage
 
 PLAIN_COUNT = 30_000
+STAGED_COUNT = STAGED_BYTES // 1000
+"""Messages of 1,000 bytes that a client does not send in one request."""
 
 
 def numbered(count: int) -> list[bytes]:
@@ -157,17 +161,17 @@ def test_priorities_of_a_transaction_count_from_its_commit(storage: SimulatedSto
         assert queue.get_many(2) == [b"eight", b"two"]
 
 
-def test_submitted_messages_keep_what_they_ask_for(storage: SimulatedStorage) -> None:
-    """Of ``mode="submit"``: priority, delay and key, one by one and in batches, one of them too large to copy."""
-    with open_queue(storage) as queue:
+def test_messages_of_a_client_keep_what_they_ask_for(storage: SimulatedStorage) -> None:
+    """Priority, delay and key, one by one and in batches, one of them staged in a file of its own."""
+    with machine_links(), open_queue(storage, mode="shared") as queue:
         queue.put(b"plain")
-        with open_queue(storage, mode="submit") as submitter:
-            submitter.put(b"urgent", priority=4)
-            submitter.put(b"late", delay=1000)
-            submitter.put_many([Put(b"k1", order_key="k"), Put(b"k2", order_key="k"), Put(b"six", priority=6)])
-            submitter.put_many([*[bytes(1000)] * (FILE_BYTES // 2000), Put(b"seven", priority=7)])
+        with open_queue(storage, mode="shared") as client:
+            client.put(b"urgent", priority=4)
+            client.put(b"late", delay=1000)
+            client.put_many([Put(b"k1", order_key="k"), Put(b"k2", order_key="k"), Put(b"six", priority=6)])
+            client.put_many([*[bytes(1000)] * STAGED_COUNT, Put(b"seven", priority=7)])
         assert [queue.get(timeout=0) for _ in range(4)] == [b"seven", b"six", b"urgent", b"plain"]
-        with queue.receive_many(100, timeout=0) as batch:
+        with queue.receive_many(STAGED_COUNT + 100, timeout=0) as batch:
             names = [delivery.payload for delivery in batch]
             assert b"k1" in names
             assert b"k2" not in names
@@ -176,12 +180,11 @@ def test_submitted_messages_keep_what_they_ask_for(storage: SimulatedStorage) ->
 
 
 def test_a_consumer_in_another_process_finds_what_is_put_behind_its_backlog(tmp_path: Path) -> None:
-    """Mode consume: it looks at the log of others each time it has handed out what it had read, 64 messages at most."""
+    """The next take of any client gets it, once the owner has handed out what it had read, 64 messages at most."""
     path, step, done = tmp_path / "orders", Signal(), Signal()
-    PersistentQueue(path, flush=FlushPolicy.never()).close()
 
     def consume() -> None:
-        with PersistentQueue(path, mode="consume") as queue:
+        with PersistentQueue(path, mode="shared") as queue:
             for name in (b"plain 0", b"one", b"two"):
                 step.wait()
                 count = 1
@@ -189,8 +192,9 @@ def test_a_consumer_in_another_process_finds_what_is_put_behind_its_backlog(tmp_
                     count += 1
                 done.send(str(count))
 
-    with PersistentQueue(path, mode="produce", flush=FlushPolicy.every_commit()) as queue:
+    with PersistentQueue(path, mode="shared", flush=FlushPolicy.every_commit()) as queue:
         queue.put_many(numbered(20_000))
+        assert queue.is_owner
         with child(consume):
             step.send()
             assert done.wait() == "1"

@@ -1,4 +1,4 @@
-"""How a consumer waits for a writer in another process: it looks at ``write.mark`` now and then."""
+"""How a handle that looks waits for a writer in another process: it looks at ``write.mark`` now and then."""
 
 import threading
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from support.processes.threads import Threads, wait_until
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[PersistentQueue]:
     """Stands for one in another process."""
-    with PersistentQueue(tmp_path / "orders", mode="produce") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         yield queue
 
 

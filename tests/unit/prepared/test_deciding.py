@@ -1,4 +1,4 @@
-"""Deciding prepared transactions: what a consumer asks for, what is refused, and what a failure leaves to be done."""
+"""Deciding prepared transactions: what a client asks for, what is refused, and what a failure leaves to be done."""
 
 import pytest
 
@@ -8,25 +8,27 @@ from holdfast.queue.prepared.own_votes import OwnVotes
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from support.builders.clocks import FakeClock
 from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
+from support.owners.machine_link import machine_links
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.half_commits import ASIDE, NEITHER, voted
 
 
-def test_a_part_of_a_joint_commit_is_refused_and_the_owner_of_its_puts_can_be_told_to_commit_it(
-    storage: SimulatedStorage,
-) -> None:
-    """Its joint commit decides; by force it is decided here, where the puts are."""
-    with open_queue(storage, mode="produce") as producer, open_queue(storage, mode="consume") as consumer:
-        part = producer.begin()
+def test_a_part_of_a_joint_commit_is_refused_and_can_be_committed_by_force(storage: SimulatedStorage) -> None:
+    """Its joint commit decides; by force it is decided alone, by a client of another group too."""
+    with machine_links(), open_queue(storage, mode="shared") as queue:
+        queue.groups.create("other")
+        part = queue.begin()
         part.put(b"part")
         part.prepare("a", part_of=("app", 1))
-        for decide in (consumer.commit_prepared, consumer.abort_prepared):
-            with pytest.raises(TransactionStateError):
-                decide("a")
-        assert prepared_ids(consumer) == ["a"]
-        assert consumer.commit_prepared("a", force=True) == range(1)
-        assert consumer.get(timeout=5) == b"part"
+        with open_queue(storage, mode="shared", group="other") as other:
+            for decide in (other.commit_prepared, other.abort_prepared):
+                with pytest.raises(TransactionStateError):
+                    decide("a")
+            assert prepared_ids(other) == ["a"]
+            assert other.commit_prepared("a", force=True) == range(1)
+            assert other.get(timeout=5) == b"part"
+        assert queue.get(timeout=5) == b"part"
 
 
 def votes_of(queue: PersistentQueue) -> OwnVotes:

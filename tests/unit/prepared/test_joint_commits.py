@@ -25,6 +25,7 @@ from holdfast.queue.transactions.transaction_state import State
 from support.builders.clocks import FakeClock
 from support.builders.joint import APP, JOINT, clear_header, commit, damage, part
 from support.builders.transactions import cut_power, open_queue, prepare, prepared_ids, waiting
+from support.owners.machine_link import machine_links
 from support.processes.threads import Threads
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -187,8 +188,8 @@ def test_prepared_shows_what_a_part_belongs_to(storage: SimulatedStorage) -> Non
     with open_queue(storage) as queue:
         part(queue, "a", 9)
         prepare(queue, "puts", "plain")
-    for mode in ("exclusive", "produce", "consume", "read_only", "submit"):
-        with open_queue(storage, mode=mode) as queue:
+    for mode in ("exclusive", "shared", "read_only"):
+        with machine_links(), open_queue(storage, mode=mode) as queue:
             assert [(each.id, each.part_of, each.coordinator) for each in queue.prepared()] == [
                 ("a", PartOf(APP, 9), None),
                 ("plain", None, None),
@@ -322,12 +323,13 @@ def test_one_at_a_time_decides_for_an_application(
     assert waiting(queue) == [b"a"]
 
 
-def test_a_submitter_and_the_owner_commit_the_same_version_once(tmp_path: Path, threads: Threads) -> None:
-    """They take turns, in the same process or not."""
-    with PersistentQueue(tmp_path / "q") as owner, PersistentQueue(tmp_path / "q", mode="submit") as submitter:
-        ids = [part(handle, f"p{number}", 1) for number, handle in enumerate((owner, submitter) * 4)]
-        for handle in (owner, submitter):
+def test_a_client_and_the_owner_commit_the_same_version_once(tmp_path: Path, threads: Threads) -> None:
+    """They take turns, two threads of each."""
+    path = tmp_path / "q"
+    with PersistentQueue(path, mode="shared") as owner, PersistentQueue(path, mode="shared", can_own=False) as client:
+        ids = [part(handle, f"p{number}", 1) for number, handle in enumerate((owner, client) * 4)]
+        for handle in (owner, client) * 2:
             threads.start(partial(commit, handle, 1, *ids))
         threads.join()
-        assert waiting(owner) == [name.encode() for name in ids]
-        assert submitter.joint_commits.latest(APP) == 1
+        assert waiting(owner) == waiting(client) == [name.encode() for name in ids]
+        assert client.joint_commits.latest(APP) == owner.joint_commits.latest(APP) == 1

@@ -26,6 +26,7 @@ from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from support.builders.clocks import FakeClock
 from support.builders.joint import APP, JOINT, clear_header, commit, damage, part
 from support.builders.transactions import ORDERS, cut_power, kill, open_queue, prepared_ids, waiting
+from support.owners.machine_link import machine_links
 from support.processes.children import Child
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
@@ -49,7 +50,8 @@ def test_a_restart_between_prepare_and_commit_changes_nothing(
 
 def interrupted(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> PersistentQueue:
     """Return a queue whose commit of version 1 was decided, and nothing of it published; "loser" is not named."""
-    queue = open_queue(storage)
+    queue = open_queue(storage, mode="exclusive")
+    queue.groups.create("other")
     for name in ("first", "second", "loser"):
         part(queue, name)
     with monkeypatch.context() as patch:
@@ -66,16 +68,20 @@ def interrupted(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.mark.parametrize("ends", [kill, cut_power])
-@pytest.mark.parametrize("mode", ["exclusive", "produce", "submit"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+@pytest.mark.parametrize("group", ["default", "other"])
 def test_what_was_decided_is_published_by_the_next_opening(
-    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, ends: Callable[..., SimulatedStorage], mode: str
+    storage: SimulatedStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: Callable[..., SimulatedStorage],
+    mode: str,
+    group: str,
 ) -> None:
-    """All of it, in its order, once; what was not named is gone. Whoever opens next, a visitor too."""
+    """All of it, in its order, once; what was not named is gone. Whoever opens next, for whichever group."""
     storage = ends(storage, interrupted(storage, monkeypatch))
-    with open_queue(storage, mode=mode) as queue:
-        if mode == "submit":
-            commit(queue, 0)  # the visitor that stands in finishes what it finds first
+    with machine_links(), open_queue(storage, mode=mode, group=group) as queue:
         assert prepared_ids(queue) == []
+        assert waiting(queue) == [b"second", b"first"]
     with open_queue(storage) as queue:
         assert waiting(queue) == [b"second", b"first"]
         commit(queue, 1, "second", "first")

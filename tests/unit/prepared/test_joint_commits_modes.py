@@ -25,26 +25,31 @@ from support.storages.simulated_storage import SimulatedStorage
 
 
 def _own(path: Path, ready: Signal, done: Signal) -> None:
-    with PersistentQueue(path):
+    with PersistentQueue(path, mode="shared"):
         ready.send()
         done.wait()
 
 
-@pytest.fixture(params=["exclusive", "produce", "submit to us", "submit to a process", "submit to nobody"])
+@pytest.fixture(params=["exclusive", "owner", "client of us", "client of a process", "alone for each call"])
 def putter(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PersistentQueue]:
     """A handle of each kind that puts."""
     path = tmp_path / "orders"
-    PersistentQueue(path).close()
+    if request.param == "exclusive":
+        with PersistentQueue(path, mode="exclusive") as queue:
+            yield queue
+        return
     with ExitStack() as stack:
-        if request.param == "submit to us":
-            stack.enter_context(PersistentQueue(path))
-        elif request.param == "submit to a process":
+        if request.param == "client of us":
+            stack.enter_context(PersistentQueue(path, mode="shared"))
+        elif request.param == "client of a process":
             ready, done = Signal(), Signal()
             owner = stack.enter_context(child(partial(_own, path, ready, done)))
             ready.wait()
             stack.callback(owner.wait)
             stack.callback(done.send)
-        yield stack.enter_context(PersistentQueue(path, mode=request.param.split()[0]))
+        queue = stack.enter_context(PersistentQueue(path, mode="shared", can_own=request.param == "owner"))
+        assert queue.is_owner == (request.param == "owner")
+        yield queue
 
 
 def test_every_mode_that_puts_commits_jointly(putter: PersistentQueue) -> None:
@@ -76,26 +81,20 @@ def test_every_mode_that_puts_commits_jointly(putter: PersistentQueue) -> None:
     assert verify(putter.path).ok
 
 
-@pytest.mark.parametrize("mode", ["read_only", "consume"])
-def test_who_cannot_put_cannot_commit_but_sees_the_latest(storage: SimulatedStorage, mode: str) -> None:
+def test_who_cannot_put_cannot_commit_but_sees_the_latest(storage: SimulatedStorage) -> None:
     """The error says that another mode is needed, and nothing changes."""
     with open_queue(storage) as queue:
         part(queue, "a", 3)
         commit(queue, 3, "a")
         part(queue, "b", 4)
     files = storage.tree()
-    with open_queue(storage, mode=mode) as queue:
+    with open_queue(storage, mode="read_only") as queue:
         joint = queue.joint_commits
         assert (joint.latest(APP), joint.latest("nobody")) == (3, None)
         for call in (partial(joint.commit, APP, 4, ["b"]), partial(joint.abort, APP, 4), partial(joint.collect, 0)):
             with pytest.raises(UsageError, match="mode"):
                 call()
-        if mode == "consume":
-            transaction = queue.begin()
-            with pytest.raises(UsageError, match="mode"):
-                transaction.prepare("c", part_of=(APP, 5))
-            assert queue.get(timeout=0) == b"a"
-    assert storage.tree() == files or mode == "consume"
+    assert storage.tree() == files
     with open_queue(storage) as queue:
         assert prepared_ids(queue) == ["b"]
 

@@ -15,6 +15,7 @@ from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.prepared.vote_settling import VoteSettling
 from holdfast.queue.transactions.transaction_state import State
 from support.builders.transactions import KINDS, open_queue, prepare, prepared_ids
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 
 
@@ -51,14 +52,14 @@ def test_an_id_in_doubt_is_refused_and_may_be_used_again_once_decided(
     assert prepare(queue, "puts").commit() == queue.commit_prepared("puts")
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "produce"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_an_id_in_doubt_in_another_group_is_refused(storage: SimulatedStorage, mode: Mode) -> None:
     """It is decided by its id alone, so one id names one transaction of the queue."""
     with open_queue(storage) as queue:
         queue.put(b"one")
         queue.groups.create("other")
         prepare(queue, "acks", "t")
-    with open_queue(storage, mode=mode, group="other") as queue:
+    with machine_links(), open_queue(storage, mode=mode, group="other") as queue:
         with queue.begin() as tx:
             tx.put(b"two")
             with pytest.raises(TransactionStateError, match="before its id is used again"):
@@ -79,7 +80,7 @@ def test_an_id_that_the_log_has_decided_is_free_although_another_group_has_yet_t
         queue.put(b"one")
         queue.groups.create("other")
         prepare(queue, "both", "t")
-    with monkeypatch.context() as patch, open_queue(storage, mode="produce", group="other") as queue:
+    with monkeypatch.context() as patch, open_queue(storage, mode="exclusive", group="other") as queue:
         patch.setattr(VoteSettling, "follow", _group_is_locked)
         queue.commit_prepared("t")
         prepare(queue, "puts", "t")

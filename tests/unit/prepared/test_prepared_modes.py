@@ -1,6 +1,7 @@
 """Prepared transactions in each mode, in bounded queues, and of other groups."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -8,16 +9,14 @@ import pytest
 from holdfast import (
     Full,
     PersistentQueue,
-    QueueLockedError,
     RecordTooLargeError,
     ShutDown,
     TransactionNotFoundError,
     UsageError,
-    verify,
 )
-from holdfast.queue.server import group_desk
 from holdfast.queue.transactions.transaction_state import State
-from support.builders.transactions import KINDS, after, cut_power, open_queue, prepare, prepared_ids, waiting
+from support.builders.transactions import KINDS, cut_power, open_queue, prepare, prepared_ids, waiting
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 
 
@@ -63,36 +62,43 @@ def test_after_a_shutdown_only_acks_can_be_committed(queue: PersistentQueue) -> 
     assert waiting(queue) == [b"two", b"three"]
 
 
-def test_a_consumer_prepares_acknowledgements_alone(storage: SimulatedStorage) -> None:
-    """Without the write side, over a restart, and with a memory of its own."""
-    with open_queue(storage) as queue:
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_what_only_acknowledges_is_decided_without_the_log(storage: SimulatedStorage, mode: str) -> None:
+    """Over losses of power, and remembered over a restart."""
+    with machine_links():
+        queue = open_queue(storage, mode=mode)
         queue.put_many([b"one", b"two", b"three"])
-    consumer = open_queue(storage, mode="consume")
-    prepare(consumer, "acks", "a")
-    prepare(consumer, "acks", "b")
-    storage = cut_power(storage, consumer)
-    with open_queue(storage, mode="consume") as consumer:
-        assert prepared_ids(consumer) == ["a", "b"]
-        assert waiting(consumer) == [b"three"]
-        assert consumer.commit_prepared("a") == range(3, 3)
-        consumer.abort_prepared("b")
-        consumer.commit_prepared("a")
-        assert waiting(consumer) == [b"two", b"three"]
-    with open_queue(storage, mode="consume") as consumer:
-        consumer.commit_prepared("a")
-        consumer.abort_prepared("b")
-        assert consumer.prepared() == []
+        prepare(queue, "acks", "a")
+        prepare(queue, "acks", "b")
+        storage = cut_power(storage, queue)
+        queue = open_queue(storage, mode=mode)
+        assert prepared_ids(queue) == ["a", "b"]
+        assert waiting(queue) == [b"three"]
+        assert queue.commit_prepared("a") == range(3, 3)
+        queue.abort_prepared("b")
+        queue.commit_prepared("a")
+        assert waiting(queue) == [b"two", b"three"]
+        storage = cut_power(storage, queue)
+        with open_queue(storage, mode=mode) as queue:
+            queue.commit_prepared("a")
+            queue.abort_prepared("b")
+            assert queue.prepared() == []
+            assert waiting(queue) == [b"two", b"three"]
 
 
-def test_a_producer_prepares_puts_alone(storage: SimulatedStorage) -> None:
-    """Without a group; a consumer sees that it is in doubt, and has its owner decide it."""
-    producer = open_queue(storage, mode="produce")
-    prepare(producer, "puts", "p")
-    storage = cut_power(storage, producer)
-    with open_queue(storage, mode="produce") as producer, open_queue(storage, mode="consume") as consumer:
-        assert prepared_ids(producer) == prepared_ids(consumer) == ["p"]
-        assert consumer.commit_prepared("p") == producer.commit_prepared("p") == range(1)
-        assert consumer.get(timeout=1) == b"new"
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_what_only_puts_is_prepared_without_a_group(storage: SimulatedStorage, mode: str) -> None:
+    """By a handle that has taken nothing; one of a later process decides it, and the other one is told the same."""
+    with machine_links():
+        queue = open_queue(storage, mode=mode)
+        prepare(queue, "puts", "p")
+        assert queue.groups.list() == []
+        storage = cut_power(storage, queue)
+        with ExitStack() as opened:
+            one, *rest = [opened.enter_context(open_queue(storage, mode=mode)) for _ in range(1 + (mode == "shared"))]
+            assert prepared_ids(one) == ["p"]
+            assert [each.commit_prepared("p") for each in (one, *rest)] == [range(1)] * (1 + len(rest))
+            assert one.get(timeout=1) == b"new"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,52 +119,21 @@ def test_a_handle_that_looks_sees_what_is_in_doubt_and_decides_nothing(storage: 
     assert storage.tree() == files
 
 
-@pytest.mark.parametrize("kind", ["acks", "both"])
-@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
-def test_another_groups_handle_decides_once_the_owner_has_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, commits: bool
-) -> None:
-    """While a group's owner lives that cannot be asked the answer is QueueLockedError, and nothing has happened."""
-    monkeypatch.setattr(group_desk, "VOTE_VERBS", ())
-    path = tmp_path / "orders"
-    with PersistentQueue(path) as queue:
-        queue.put_many([b"one", b"two", b"three"])
-        queue.groups.create("b")
-        prepare(queue, kind, "t")
-    with PersistentQueue(path, mode="produce", group="b") as other:
-        with PersistentQueue(path, mode="consume") as owner:
-            for call in (other.commit_prepared, other.abort_prepared):
-                with pytest.raises(QueueLockedError, match="'default'"):
-                    call("t")
-            assert waiting(owner) == [b"two", b"three"]
-            assert prepared_ids(owner) == prepared_ids(other) == ["t"]
-        if commits:
-            other.commit_prepared("t")
-        else:
-            other.abort_prepared("t")
-        assert other.prepared() == []
-    with PersistentQueue(path) as queue:
-        assert waiting(queue) == after(kind, committed=commits)
-    assert verify(path).ok
-
-
 def test_two_groups_hold_the_same_messages_apart(tmp_path: Path) -> None:
     """A vote of one says nothing to the other."""
     path = tmp_path / "orders"
-    with PersistentQueue(path, mode="produce") as producer:
-        producer.groups.create("a")
-        producer.groups.create("b")
-        producer.put_many([b"one", b"two"])
-        with (
-            PersistentQueue(path, mode="consume", group="a") as a,
-            PersistentQueue(path, mode="consume", group="b") as b,
-        ):
-            prepare(a, "acks", "of-a")
-            prepare(b, "acks", "of-b")
-            a.commit_prepared("of-a")
-            b.abort_prepared("of-b")
-            assert waiting(a) == [b"two"]
-            assert waiting(b) == [b"one", b"two"]
+    with PersistentQueue(path, mode="exclusive") as queue:
+        queue.groups.create("a")
+        queue.groups.create("b")
+        queue.put_many([b"one", b"two"])
+    with PersistentQueue(path, mode="shared", group="a") as a, PersistentQueue(path, mode="shared", group="b") as b:
+        prepare(a, "acks", "of-a")
+        prepare(b, "acks", "of-b")
+        assert prepared_ids(a) == prepared_ids(b) == ["of-a", "of-b"]
+        a.commit_prepared("of-a")
+        b.abort_prepared("of-b")
+        assert waiting(a) == [b"two"]
+        assert waiting(b) == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("kind", ["acks", "both"])

@@ -7,8 +7,10 @@ import pytest
 
 import holdfast
 from holdfast import HoldfastError, PersistentQueue
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from support.builders.handles import handle_of
 from support.builders.transactions import cut_power, kill, open_queue, waiting
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.half_commits import ASIDE, HUB, OUTCOMES, decided, writes_log
 
@@ -41,15 +43,38 @@ def test_they_agree_in_whatever_order_they_are_opened(name: str, order: str) -> 
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
-@pytest.mark.parametrize("modes", [("produce", "consume"), ("consume", "produce")])
-def test_each_side_settles_what_is_its_own(name: str, modes: tuple[str, str]) -> None:
-    """The puts are the producer's, the votes are the consumer's; which comes first does not matter."""
+@pytest.mark.parametrize("order", [(HUB, ASIDE), (ASIDE, HUB)], ids=["hub first", "aside first"])
+def test_owners_of_shared_queues_agree_in_either_order(name: str, order: tuple[Path, Path]) -> None:
+    """A client that looks has its owner settle what is left; which of the two comes first does not matter."""
     crash, outcome = OUTCOMES[name]
     storage = crash()
-    for mode in modes:
-        with open_queue(storage, ASIDE, mode=mode) as queue:
-            assert len(queue.prepared()) <= 1
-    with open_queue(storage, HUB) as hub, open_queue(storage, ASIDE) as aside:
+    with machine_links(), ExitStack() as stack:
+        opened = {path: stack.enter_context(open_queue(storage, path, mode="shared")) for path in order}
+        assert found(opened[HUB], opened[ASIDE]) == outcome
+    storage = storage.crash_dropping_unsynced()
+    with open_queue(storage, HUB, mode="exclusive") as hub, open_queue(storage, ASIDE, mode="exclusive") as aside:
+        assert found(hub, aside) == outcome
+
+
+def with_another_group(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make group b in the queue that has prepared, and settle nothing."""
+    with monkeypatch.context() as unseen:
+        unseen.setattr(PreparedResolver, "resolve", lambda _: True)
+        with open_queue(storage, ASIDE, mode="exclusive") as aside:
+            aside.groups.create("b")
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_a_handle_of_another_group_has_the_puts_follow(monkeypatch: pytest.MonkeyPatch, name: str, mode: str) -> None:
+    """Its own group is not the one that holds the messages; they agree once that one is opened, too."""
+    crash, outcome = OUTCOMES[name]
+    storage = crash()
+    with_another_group(storage, monkeypatch)
+    with machine_links(), open_queue(storage, ASIDE, mode=mode, group="b") as other:
+        other.prepared()
+        assert waiting(other) == [b"one", b"two"] + [b"new"] * (name == "decided")
+    with open_queue(storage, HUB, mode="exclusive") as hub, open_queue(storage, ASIDE, mode="exclusive") as aside:
         assert found(hub, aside) == outcome
 
 
@@ -80,14 +105,19 @@ def test_a_decision_ends_once_everybody_has_followed() -> None:
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
-def test_a_group_that_was_deleted_waits_for_nothing(name: str) -> None:
+def test_a_group_that_was_deleted_waits_for_nothing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Its votes have gone with it; the puts beside them follow all the same, and the decision can end."""
     crash, outcome = OUTCOMES[name]
     storage = crash()
-    with open_queue(storage, ASIDE, mode="produce") as aside:
-        aside.groups.create("b")
-        aside.groups.delete("default")
-    with open_queue(storage, HUB) as hub, open_queue(storage, ASIDE, group="b") as aside:
+    with_another_group(storage, monkeypatch)
+    with monkeypatch.context() as unseen:
+        unseen.setattr(PreparedResolver, "resolve", lambda _: True)
+        with open_queue(storage, ASIDE, mode="exclusive", group="b") as aside:
+            aside.groups.delete("default")
+    with (
+        open_queue(storage, HUB, mode="exclusive") as hub,
+        open_queue(storage, ASIDE, mode="exclusive", group="b") as aside,
+    ):
         assert found(hub, aside) == (outcome[0], [b"one", b"two", *outcome[1][-1:]][: 2 + (name == "decided")])
         assert handle_of(hub).write_side is not None
         handle_of(hub).write_side.end_commit_records()

@@ -73,7 +73,7 @@ def test_it_stays_in_doubt_while_another_process_has_the_other_queue(trees: Brin
     opened, leave = Signal(), Signal()
 
     def own() -> None:
-        with PersistentQueue(root / "hub", mode="produce"):
+        with PersistentQueue(root / "hub", mode="exclusive"):
             opened.send()
             leave.wait()
 

@@ -287,7 +287,7 @@ def test_a_paused_group_reserves_nothing(open_queue: Open) -> None:
     with pytest.raises(ClosedError):
         queue.reservations.take()
     with pytest.raises(UsageError):
-        open_queue(mode="produce").reservations.take()
+        open_queue(mode="read_only").reservations.take()
 
 
 def test_headers_do_not_make_a_message_slow_or_special(open_queue: Open) -> None:

@@ -66,17 +66,25 @@ def test_max_bytes_blocks_put_until_a_data_file_is_retired(tmp_path: Path, threa
         PersistentQueue(tmp_path / "other", data_file_bytes=FILE_BYTES, max_bytes=FILE_BYTES)
 
 
+@pytest.mark.parametrize("owner", ["producer", "consumer"])
 @pytest.mark.parametrize("bound", ["maxsize", "max_bytes"])
-def test_a_producer_waits_for_a_consumer_in_another_process(tmp_path: Path, bound: str) -> None:
-    """What that one finishes makes room here."""
+def test_a_producer_waits_for_a_consumer_in_another_process(tmp_path: Path, bound: str, owner: str) -> None:
+    """What that one finishes makes room here, whichever of them owns the queue."""
     path = tmp_path / "orders"
     bounds = {"maxsize": {"maxsize": 40}, "max_bytes": {"max_bytes": 2 * FILE_BYTES}}[bound]
-    queue = PersistentQueue(path, mode="produce", data_file_bytes=FILE_BYTES, **bounds)
+    queue = PersistentQueue(
+        path,
+        mode="shared",
+        can_own=owner == "producer",
+        data_file_bytes=FILE_BYTES,
+        **bounds,  # type: ignore[arg-type]
+    )
     opened, go, done = Signal(), Signal(), Signal()
 
     def consume() -> None:
-        with PersistentQueue(path, mode="consume") as consumer:
+        with PersistentQueue(path, mode="shared", can_own=owner == "consumer") as consumer:
             assert consumer.get(timeout=20) is not None
+            assert consumer.is_owner == (owner == "consumer")
             opened.send()
             go.wait()
             for number in range(1, 200):

@@ -24,6 +24,7 @@ from holdfast import (
     UsageError,
 )
 from holdfast.persistence.format.constants import DEDUP_SLOT
+from holdfast.queue.client.staging import STAGED_BYTES
 from holdfast.queue.producer.deduplication import WARNING_SECONDS
 from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
@@ -477,58 +478,62 @@ def test_bad_ids_and_options_are_refused(storage: SimulatedStorage, clock: FakeC
             opened(storage, clock, dedup_max=dedup_max)
 
 
-# -- Submitted by other handles ----------------------------------------------------------------------------------------
+# -- Of clients --------------------------------------------------------------------------------------------------------
 
 
-def test_submitted_duplicates_are_answered_with_the_first_offset(tmp_path: Path) -> None:
+def test_duplicates_of_clients_are_answered_with_the_first_offset(tmp_path: Path) -> None:
     """Whoever put it first: the owner, another handle, or the same one; large messages too."""
     path = tmp_path / "q"
     with (
-        PersistentQueue(path, data_file_bytes=FILE_BYTES) as owner,
-        PersistentQueue(path, mode="submit", data_file_bytes=FILE_BYTES) as one,
-        PersistentQueue(path, mode="submit", data_file_bytes=FILE_BYTES) as two,
+        PersistentQueue(path, mode="shared", data_file_bytes=FILE_BYTES) as owner,
+        PersistentQueue(path, mode="shared") as one,
+        PersistentQueue(path, mode="shared", can_own=False) as two,
     ):
+        assert owner.is_owner
         assert owner.put(b"a", dedup_id="a") == 0
         assert [each.put(b"a", dedup_id="a") for each in (one, two, owner)] == [0, 0, 0]
-        large = bytes(10 * FILE_BYTES)
+        large = bytes(STAGED_BYTES + 1)
         assert one.put(large, dedup_id="large") == 1
         assert [each.put(large, dedup_id="large") for each in (two, owner, one)] == [1, 1, 1]
         assert [owner.get(), owner.get()] == [b"a", large]
         assert one.put(b"b") == 2
 
 
-def test_submitted_duplicates_are_found_by_visitors(tmp_path: Path) -> None:
-    """Nobody owns the queue; each visit reads what the last one has left."""
+def test_duplicates_are_found_by_each_of_many_owners(tmp_path: Path) -> None:
+    """Each call opens the queue, and reads what the last one has left."""
     path = tmp_path / "q"
     for _ in range(3):
-        with PersistentQueue(path, mode="submit", data_file_bytes=FILE_BYTES) as queue:
+        with PersistentQueue(path, mode="shared", can_own=False, data_file_bytes=FILE_BYTES) as queue:
             assert [queue.put(LARGE, dedup_id=f"{number}") for number in range(5)] == [0, 1, 2, 3, 4]
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.put(b"", dedup_id="3") == 3
 
 
-def test_a_submitted_duplicate_needs_no_room(tmp_path: Path) -> None:
+def test_a_duplicate_of_a_client_needs_no_room(tmp_path: Path) -> None:
     """The queue is full, and stays so."""
     path = tmp_path / "q"
-    with PersistentQueue(path, maxsize=1) as owner, PersistentQueue(path, mode="submit") as queue:
+    with (
+        PersistentQueue(path, mode="shared", maxsize=1) as owner,
+        PersistentQueue(path, mode="shared", can_own=False) as queue,
+    ):
         assert owner.put(b"a", dedup_id="a") == 0
         assert queue.put(b"a", dedup_id="a", timeout=5) == 0
         with pytest.raises(Full):
             queue.put(b"b", dedup_id="b", timeout=0.2)
 
 
-def test_a_visitor_forgets_no_ids_of_its_hosts(tmp_path: Path) -> None:
+def test_who_owns_the_queue_for_a_moment_forgets_no_ids(tmp_path: Path) -> None:
     """It keeps as many as the queue is set to, and the owner knows all of them when it is back."""
     path = tmp_path / "q"
     first = {}
-    with PersistentQueue(path, dedup_max=40, data_file_bytes=FILE_BYTES) as owner:
+    with PersistentQueue(path, mode="exclusive", dedup_max=40, data_file_bytes=FILE_BYTES) as owner:
         for number in range(30):
             first[number] = owner.put(LARGE if number % 10 == 0 else b"x", dedup_id=str(number))
-    with PersistentQueue(path, mode="submit") as guest:
+    with PersistentQueue(path, mode="shared", can_own=False) as guest:
         for number in range(4):  # over the end of a data file, so that the ring is written
             guest.put(LARGE, dedup_id=f"guest {number}")
         assert guest.put(b"x", dedup_id="7") == first[7]
-    with PersistentQueue(path, dedup_max=40, data_file_bytes=FILE_BYTES) as owner:
+    with PersistentQueue(path, mode="exclusive", dedup_max=40, data_file_bytes=FILE_BYTES) as owner:
         assert {number: owner.put(b"x", dedup_id=str(number)) for number in range(30)} == first
 
 

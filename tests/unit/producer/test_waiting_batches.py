@@ -48,7 +48,7 @@ def batches_of(queue: PersistentQueue) -> tuple[WaitingBatches, BatchSummary]:
 def test_a_batch_that_is_decided_while_it_is_looked_for_is_not_in_doubt(storage: SimulatedStorage) -> None:
     """It was listed; a disk that refuses is another matter."""
     left = in_doubt(storage)
-    with open_queue(left, mode="consume") as queue:
+    with open_queue(left, mode="read_only") as queue:
         with refusing(left, "open", "t.batch"), pytest.raises(StorageError, match="reading a prepared transaction"):
             queue.prepared()
         assert prepared_ids(queue) == ["t"]
@@ -56,7 +56,7 @@ def test_a_batch_that_is_decided_while_it_is_looked_for_is_not_in_doubt(storage:
         assert prepared_ids(queue) == []
 
 
-@pytest.mark.parametrize("mode", ["produce", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "read_only"])
 def test_damage_of_a_batch_that_is_decided_meanwhile_is_none(storage: SimulatedStorage, mode: str) -> None:
     """With a write side or without; a disk that refuses says so."""
     left = in_doubt(storage)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue, verify
+from holdfast.queue.owner.owned_queue import PAYLOAD_BYTES_MAX
 from support.builders.transactions import FILE_BYTES, cut_power, open_queue, waiting
 from support.processes.children import Signal, child
 from support.storages.simulated_storage import SimulatedStorage
@@ -117,23 +118,25 @@ def test_several_adoptions_in_a_row(tmp_path: Path) -> None:
         assert waiting(queue) == LARGE * 4
 
 
-def test_a_consumer_in_another_process_reads_an_adopted_file(tmp_path: Path) -> None:
-    """Once it is committed, and not before."""
+@pytest.mark.parametrize("puts", [LARGE, [bytes(PAYLOAD_BYTES_MAX + 1)] * 3], ids=["many", "large ones"])
+def test_a_consumer_in_another_process_reads_an_adopted_file(tmp_path: Path, puts: list[bytes]) -> None:
+    """Once it is committed, and not before; from the owner of the queue, and from the log itself."""
     path = tmp_path / "orders"
     ready = Signal()
 
     def consume() -> None:
-        with open_real(path, "consume") as consumer:
+        with open_real(path, "shared") as consumer:
             ready.send()
             found: list[bytes] = []
-            while len(found) < 42:
+            while len(found) < 2 + len(puts):
                 found += consumer.get_many(100, timeout=20)
-            assert found == [b"one", *LARGE, b"last"]
+            assert found == [b"one", *puts, b"last"]
 
-    with open_real(path, "produce") as producer:
+    with open_real(path, "shared") as producer:
+        assert producer.is_owner
         producer.put(b"one")
         tx = producer.begin()
-        tx.put_many(LARGE)
+        tx.put_many(puts)
         tx.prepare("t")
         with child(consume) as process:
             ready.wait()

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from holdfast import (
 from holdfast.queue.transactions.transaction_state import State
 from support.builders.clocks import FakeClock
 from support.builders.transactions import INVOICES, cut_power, kill, open_queue, waiting
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 
 Queues = tuple[PersistentQueue, PersistentQueue]
@@ -152,59 +152,34 @@ def test_large_puts_into_both(queues: Queues, storage: SimulatedStorage) -> None
             assert waiting(queue) == [b"two", *contents]
 
 
-@pytest.mark.parametrize("consumes", ["first", "second"])
-def test_a_consumer_takes_part_with_its_votes(storage: SimulatedStorage, consumes: str) -> None:
-    """Its position file has all that it says; whose log decides does not depend on the order."""
-    with open_queue(storage) as queue:
+@pytest.mark.parametrize("modes", [("exclusive", "shared"), ("shared", "exclusive"), ("shared", "shared")])
+@pytest.mark.parametrize("acknowledges", ["first", "second"])
+def test_a_queue_that_only_acknowledges_takes_part_in_any_mode(
+    storage: SimulatedStorage, modes: tuple[str, str], acknowledges: str
+) -> None:
+    """What was answered survives a loss of power; whose log decides does not depend on the order."""
+    with open_queue(storage, mode="exclusive") as queue:
         queue.put_many([b"one", b"two"])
-    consumer, other = open_queue(storage, mode="consume"), open_queue(storage, INVOICES, mode="produce")
-    tx = holdfast.transaction(*((consumer, other) if consumes == "first" else (other, consumer)))
-    work(tx, consumer, "a")
-    work(tx, other, "p")
-    with pytest.raises(UsageError, match="does not put"):
-        tx.put(consumer, b"x")
-    with pytest.raises(UsageError, match="does not take"):
-        tx.receive(other, timeout=0)
-    assert tx.commit() == {consumer: range(2, 2), other: range(1)}
-    storage = cut_power(storage, consumer, other)
-    with open_queue(storage, mode="consume") as queue:
+    with machine_links():
+        orders, invoices = open_queue(storage, mode=modes[0]), open_queue(storage, INVOICES, mode=modes[1])
+        tx = holdfast.transaction(*((orders, invoices) if acknowledges == "first" else (invoices, orders)))
+        work(tx, orders, "a")
+        work(tx, invoices, "p")
+        offsets = tx.commit()
+        assert (len(offsets[orders]), offsets[invoices]) == (0, range(1))
+        storage = cut_power(storage, orders, invoices)
+    with open_queue(storage, mode="exclusive") as queue:
         assert waiting(queue) == [b"two"]
-    with open_queue(storage, INVOICES) as queue:
+    with open_queue(storage, INVOICES, mode="exclusive") as queue:
         assert waiting(queue) == [b"new"]
 
 
-def test_the_two_sides_of_one_queue_may_be_two_handles(storage: SimulatedStorage) -> None:
-    """A producer and a consumer of the same queue, in one process; looking at it in between decides nothing."""
-    with open_queue(storage, mode="produce") as producer, open_queue(storage, mode="consume") as consumer:
-        producer.put_many([b"one", b"two"])
-        with holdfast.transaction(producer, consumer) as tx:
-            work(tx, consumer, "a")
-            work(tx, producer, "p")
-        assert waiting(consumer) == [b"two", b"new"]
-        storage = cut_power(storage, producer, consumer)
-    with open_queue(storage) as queue:
-        assert waiting(queue) == [b"two", b"new"]
-
-
-def test_two_consumers_alone_have_no_log_to_decide_in(storage: SimulatedStorage) -> None:
-    """The commit says so, and both have their messages back; with work in one of them it needs none."""
-    for path in (Path("/orders"), INVOICES):
-        with open_queue(storage, path) as queue:
-            queue.put_many([b"one", b"two"])
-    with ExitStack() as stack:
-        consumers = [
-            stack.enter_context(open_queue(storage, path, mode="consume")) for path in (Path("/orders"), INVOICES)
-        ]
-        tx = holdfast.transaction(*consumers)
-        for consumer in consumers:
-            work(tx, consumer, "a")
-        with pytest.raises(UsageError, match="write side"):
-            tx.commit()
-        assert tx.state is State.ABORTED
-        assert [waiting(consumer) for consumer in consumers] == [[b"one", b"two"]] * 2
-        with holdfast.transaction(*consumers) as tx:
-            work(tx, consumers[0], "a")
-        assert waiting(consumers[0]) == [b"two"]
+def test_a_queue_that_is_looked_at_takes_no_part(queues: Queues, storage: SimulatedStorage) -> None:
+    """Nothing is begun at the other one either: its messages are there."""
+    with open_queue(storage, INVOICES, mode="read_only") as look, pytest.raises(UsageError, match="read_only"):
+        holdfast.transaction(queues[0], look)
+    assert waiting(queues[0]) == [b"one", b"two"]
+    assert queues[0].prepared() == []
 
 
 def test_a_queue_that_does_nothing_costs_nothing(queues: Queues, storage: SimulatedStorage) -> None:

@@ -1,4 +1,4 @@
-"""Transactions in bounded queues, and of handles that own one side or none."""
+"""Transactions in bounded queues, of one handle and of several, and of handles that only look."""
 
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from holdfast import (
     UsageError,
 )
 from support.builders.transactions import open_queue, waiting
+from support.owners.machine_link import machine_links
 from support.processes.threads import Threads
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -44,22 +45,25 @@ def test_what_a_transaction_finishes_makes_room_for_what_it_puts(storage: Simula
         assert waiting(queue) == [b"b", b"c"]
 
 
-def test_a_producer_may_put_in_transactions_and_a_consumer_take(storage: SimulatedStorage) -> None:
-    """Each without the other's side."""
-    with open_queue(storage, mode="produce") as producer:
-        with producer.transaction() as tx:
-            tx.put_many([b"a", b"b"])
-        with pytest.raises(UsageError, match="does not take"):
-            producer.begin().receive(timeout=0)
-    with open_queue(storage, mode="consume") as consumer:
-        with consumer.transaction() as tx:
+def test_the_room_of_a_bounded_queue_is_shared_by_transactions_of_all_handles(storage: SimulatedStorage) -> None:
+    """Full for one client while another one has taken the last place; nothing of it is there, and it may try again."""
+    with (
+        machine_links(),
+        open_queue(storage, mode="shared", maxsize=2) as one,
+        open_queue(storage, mode="shared") as two,
+    ):
+        late = two.begin(timeout=0.2)
+        late.put_many([b"c", b"d"])
+        with one.transaction() as tx:
+            tx.put(b"a")
+        with pytest.raises(Full):
+            late.commit()
+        assert waiting(two) == [b"a"]
+        late.abort()
+        with two.transaction(timeout=5) as tx:
             tx.ack(tx.receive(timeout=0))
-        assert consumer.qsize() == 1
-        tx = consumer.begin()
-        for call in (lambda: tx.put(b"x"), lambda: tx.put_many([b"x"]), lambda: tx.put_stream([b"x"])):
-            with pytest.raises(UsageError, match="does not put"):
-                call()
-        assert tx.commit() == range(2, 2)
+            tx.put_many([b"c", b"d"])
+        assert waiting(one) == [b"c", b"d"]
 
 
 def test_a_handle_that_looks_begins_no_transaction(storage: SimulatedStorage) -> None:

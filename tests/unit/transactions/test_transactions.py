@@ -42,18 +42,18 @@ def test_puts_are_invisible_to_everybody_before_commit(queue: PersistentQueue, s
 
 
 def test_a_consumer_in_another_process_gets_nothing_before_commit(tmp_path: Path) -> None:
-    """It waits, and has everything once the transaction has committed."""
+    """It waits, and has everything once the transaction has committed: of the owner, or of a client."""
     opened, found = Signal(), Signal()
 
     def consume() -> None:
-        with PersistentQueue(tmp_path / "orders", mode="consume") as consumer:
+        with PersistentQueue(tmp_path / "orders", mode="shared") as consumer:
             try:
                 consumer.get(timeout=0.1)
             except Empty:
                 opened.send("nothing")
             found.send(repr([consumer.get(timeout=20), consumer.get(timeout=20)]))
 
-    with PersistentQueue(tmp_path / "orders", mode="produce") as producer:
+    with PersistentQueue(tmp_path / "orders", mode="shared") as producer:
         tx = producer.begin()
         tx.put_many([b"a", b"b"])
         with child(consume) as process:
