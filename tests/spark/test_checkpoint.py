@@ -105,7 +105,7 @@ def test_a_stream_commits_once_its_plan_is_on_the_disk(
     tmp_path: Path, checkpoint: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the other way round."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
     del synced[:]
     monkeypatch.setattr(JointCommits, "commit", lambda *_, **__: synced.append("the joint commit"))
     stream = writer(tmp_path / "q", is_stream=True, checkpointLocation=checkpoint)
@@ -117,7 +117,7 @@ def test_a_stream_commits_once_its_plan_is_on_the_disk(
 
 def test_a_sync_that_fails_commits_nothing(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark runs the batch again."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
 
     def failing(self: OsFile) -> None:
         raise OSError(5, "Input/output error")
@@ -131,7 +131,7 @@ def test_a_sync_that_fails_commits_nothing(tmp_path: Path, checkpoint: Path, mon
 
 def test_a_plan_that_is_new_under_a_number_that_is_taken(tmp_path: Path, checkpoint: Path) -> None:
     """Only a restored checkpoint leads there: its rows would be passed over. What is run again is as it was."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
 
     def commit(batch: int) -> None:
         stream = writer(tmp_path / "q", is_stream=True, checkpointLocation=checkpoint)
@@ -150,7 +150,7 @@ def test_a_plan_that_is_new_under_a_number_that_is_taken(tmp_path: Path, checkpo
 
 def test_a_checkpoint_of_before_the_last_commit_is_refused(tmp_path: Path, checkpoint: Path) -> None:
     """Though the sink had noted that batch in the one that is gone."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
     stream = writer(tmp_path / "q", is_stream=True, checkpointLocation=checkpoint)
     stream.commit([StagedParts("query", BATCH, ())], BATCH)
     (checkpoint / "holdfast.json").unlink()
@@ -160,7 +160,7 @@ def test_a_checkpoint_of_before_the_last_commit_is_refused(tmp_path: Path, check
 
 def test_finalize_syncs_all_that_spark_needs_to_go_on(tmp_path: Path, synced: list[str]) -> None:
     """The query's id and where the last batch begins and ends, before that it is committed; then messages go."""
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         queue.put_many([b"%d" % number for number in range(30)])
     run = StreamRun(tmp_path / "q", tmp_path / "checkpoint", group="spark", maxMessagesPerTrigger=10)
     run.all()

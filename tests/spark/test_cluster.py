@@ -60,7 +60,7 @@ def run(place: Path, program: Any, *arguments: object) -> str:
 
 def found(place: Path, what: str) -> dict[str, Any]:
     """Return what ``support/spark/other_machines.py`` says of a queue at ``place / "q"``."""
-    PersistentQueue(place / "q").close()
+    PersistentQueue(place / "q", mode="exclusive").close()
     shutil.copytree(place / "q", place / "template")
     fill(place / "q", range(COUNT), size=400)
     said: dict[str, Any] = json.loads(run(place, other_machines, place, what).splitlines()[-1])

@@ -50,7 +50,7 @@ def test_what_is_planned_is_pinned(queue: SmallQueue) -> None:
 def test_every_column_says_what_it_should(tmp_path: Path) -> None:
     """Headers shared and not, priority, order key, time."""
     before = time.time_ns()
-    with PersistentQueue(tmp_path / "queue") as opened:
+    with PersistentQueue(tmp_path / "queue", mode="exclusive") as opened:
         opened.put(b"plain")
         opened.put(b"headed", headers={"source": "web", "trace": "é"})
         opened.put(b"first", priority=7, headers={"source": "web"})
@@ -114,7 +114,7 @@ def test_headers_of_many_messages_keep_their_places(tmp_path: Path, batch: int) 
         for number in range(300)
     ]
     for third in range(0, 300, 100):  # closing leaves frames between messages that are none
-        with PersistentQueue(tmp_path / "queue", flush=FlushPolicy.never()) as opened:
+        with PersistentQueue(tmp_path / "queue", mode="exclusive", flush=FlushPolicy.never()) as opened:
             for start in range(third, third + 100, batch):
                 opened.put_many(puts[start : start + batch])
     found = rows(tmp_path / "queue", ["payload", "headers"], startingOffset=5)
@@ -132,7 +132,9 @@ def test_offsets_bound_a_read(queue: SmallQueue) -> None:
 
 def test_timestamps_bound_a_read(tmp_path: Path) -> None:
     """Exactly, over any number of files."""
-    with PersistentQueue(tmp_path / "queue", data_file_bytes=16 * 2**10, flush=FlushPolicy.never()) as opened:
+    with PersistentQueue(
+        tmp_path / "queue", mode="exclusive", data_file_bytes=16 * 2**10, flush=FlushPolicy.never()
+    ) as opened:
         for number in range(200):
             opened.put(b"%d" % number * 500)
     times = [row["timestamp_ns"] for row in rows(tmp_path / "queue", ["timestamp_ns"])]

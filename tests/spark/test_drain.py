@@ -95,7 +95,7 @@ def test_damage_in_the_middle_is_reported_and_the_rest_is_drained(spark: Any, pa
 
 def test_the_command_writes_columns_of_a_schema(shared_session: Any, path: Path, tmp_path: Path) -> None:
     """Payloads that do not fit keep their bytes in a column of their own; a second run finds nothing."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put(b"not json", headers={"a": "b"})
     (tmp_path / "schema").write_text("id BIGINT, missing STRING\n")
     arguments = ("drain", path, "--out", tmp_path / "out", "--schema", tmp_path / "schema", "--group", "night")

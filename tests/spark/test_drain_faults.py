@@ -226,7 +226,7 @@ def lost_in(document: Any) -> list[int]:
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """A queue of 600 messages in several data files, for batches that need no Java."""
-    with PersistentQueue(tmp_path / "small", data_file_bytes=2**15) as queue:
+    with PersistentQueue(tmp_path / "small", mode="exclusive", data_file_bytes=2**15) as queue:
         for first in range(0, 600, 20):
             queue.put_many([b'{"id": %d, "rest": "%s"}' % (each, b"x" * 400) for each in range(first, first + 20)])
     return tmp_path / "small"

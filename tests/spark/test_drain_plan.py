@@ -17,7 +17,7 @@ PAYLOADS = [b"%05d " % each * 20 for each in range(900)]
 
 def filled(path: Path) -> Path:
     """Make a queue of several data files, each third message with headers, and one with an option."""
-    with PersistentQueue(path, data_file_bytes=2**15) as queue:
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=2**15) as queue:
         for at in range(0, 900, 90):
             queue.put_many([Put(each, headers={"at": str(at)} if at % 3 else None) for each in PAYLOADS[at : at + 90]])
         queue.put(b"urgent", priority=9)

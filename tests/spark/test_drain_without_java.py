@@ -99,11 +99,11 @@ def test_ids_name_the_queue_the_group_and_the_first_message(path: Path, tmp_path
 
 def test_the_group_of_a_drain_gives_no_message_up(path: Path) -> None:
     """Unlike the default group, which keeps the settings that it has; and a group that was there keeps its own."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.groups.create("day", max_deliveries=3)
     for group, expected in [("night", None), ("day", 3), ("default", 5)]:
         drain(path, SPARK, Sink(), group=group)
-        with PersistentQueue(path, group=group) as queue:
+        with PersistentQueue(path, mode="exclusive", group=group) as queue:
             assert queue.settings["max_deliveries"] == expected
 
 
@@ -133,7 +133,7 @@ def test_a_batch_that_somebody_gave_back_is_not_taken_for_drained(path: Path) ->
         sink(table, batch_id)
         queue.abort_prepared(batch_id)
 
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         with pytest.raises(TransactionStateError, match="aborted"):
             drain(queue, SPARK, give_back, max_messages=700)
         assert queue.stats().depth == 1000
@@ -152,7 +152,7 @@ def test_a_drain_that_waits_takes_what_comes_and_ends_when_it_is_told(path: Path
             is_empty.set()
 
     with ExitStack() as stack:
-        queue = path if opens else stack.enter_context(PersistentQueue(path))
+        queue = path if opens else stack.enter_context(PersistentQueue(path, mode="exclusive"))
         group = "night" if opens else "default"
         drainer = SparkDrainer(queue, SPARK, sink, group=group, max_messages=400, on_progress=look)
         thread = threading.Thread(target=drainer.run, args=("forever",))
@@ -204,5 +204,5 @@ def test_what_cannot_be_is_refused_before_anything_is_made(path: Path, tmp_path:
     with pytest.raises(QueueNotFoundError):
         drain(tmp_path / "nowhere", SPARK, Sink(), group="night")
     assert not (tmp_path / "nowhere").exists()
-    with PersistentQueue(path) as queue, pytest.raises(ConfigError, match="default"):
+    with PersistentQueue(path, mode="exclusive") as queue, pytest.raises(ConfigError, match="default"):
         drain(queue, SPARK, Sink(), group="night")

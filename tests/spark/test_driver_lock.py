@@ -86,7 +86,7 @@ def test_an_interrupted_wait_keeps_nothing(tmp_path: Path, moment: str) -> None:
 
 def test_the_lock_is_let_go_before_that_of_the_drain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next drain has not to wait for it."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
     owned: list[bool] = []
 
     def release(_: DriverLock) -> None:

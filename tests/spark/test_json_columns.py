@@ -39,7 +39,7 @@ def table(spark: Any, path: Path, **options: Any) -> Any:
 
 def filled(path: Path, payloads: list[bytes]) -> Path:
     """Make a queue of payloads without headers."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put_many(payloads)
     return path
 
@@ -104,7 +104,7 @@ def test_upcasts_are_applied_where_a_codec_has_them(
 ) -> None:
     """Named at the command; a message of a newer version than the codec knows does not fit."""
     for version, body in ((1, {"id": 1, "title": "one"}), (2, {"id": 2, "name": "two"}), (3, {"id": 3})):
-        with PersistentQueue(tmp_path / "q") as queue:
+        with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
             headers = {"content-type": "application/json", "ce-type": "Order", "ce-schemaversion": str(version)}
             queue.put(json.dumps(body).encode(), headers=headers)
     (tmp_path / "events.py").write_text(

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A queue of three messages."""
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         queue.put_many([b"1", b"2", b"3"])
     return tmp_path / "q"
 

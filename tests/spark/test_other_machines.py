@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("arrow_packages")
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A queue of several data files; ``template`` beside it is an older copy."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
     shutil.copytree(tmp_path / "q", tmp_path / "template")
     fill(tmp_path / "q", range(COUNT), size=400)
     return tmp_path / "q"
@@ -160,7 +160,7 @@ def test_a_task_that_cannot_note_a_loss_fails(path: Path, tmp_path: Path) -> Non
 
 def test_only_whole_notes_of_the_batch_count(path: Path) -> None:
     """Not one of an attempt that was killed while it wrote, nor one of a straggler of the batch before."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.groups.create(GROUP)
     directory = path / "groups" / GROUP
     notes = LossNotes(OsStorage(), directory)

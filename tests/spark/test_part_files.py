@@ -21,7 +21,7 @@ from holdfast.spark.writing.staging import Staging
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """An empty queue."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
     return tmp_path / "q"
 
 
@@ -60,7 +60,7 @@ def test_a_part_needs_no_owner_and_no_socket(path: Path, files: PartFiles, monke
         (name,) = staged(files, b"a", Put(b"b", headers={"kind": "x"}))
     prepared = path / "prepared"
     assert sorted({*path.rglob("*")} - {*before}) == [prepared, prepared / f"{name}.batch"]
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         (found,) = queue.prepared()
         assert (found.id, found.put_count, found.damage) == (name, 2, ())
         queue.joint_commits.commit("app", 1, [name])
@@ -73,7 +73,7 @@ def test_a_part_needs_no_owner_and_no_socket(path: Path, files: PartFiles, monke
 def test_messages_with_a_priority_come_first(path: Path, files: PartFiles) -> None:
     """The queue has to know that there are any, before the part becomes a file of the log."""
     names = staged(files, b"low", Put(b"high", priority=9))
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.joint_commits.commit("app", 1, names)
         assert queue.get(timeout=0) == b"high"
 
@@ -82,7 +82,7 @@ def test_a_part_of_what_is_committed_is_too_late(path: Path, files: PartFiles) -
     """The task that was overtaken leaves nothing."""
     staging = Staging(files, "app", 1)
     staging.add([b"slow"])
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.joint_commits.commit("app", 1, [])
     with pytest.raises(TransactionStateError, match="too late"):
         staging.finish()
@@ -93,7 +93,7 @@ def test_a_part_of_what_is_committed_is_too_late(path: Path, files: PartFiles) -
 @pytest.mark.parametrize("bounds", [{"maxsize": 3}, {"max_bytes": 2**15, "data_file_bytes": 2**14}])
 def test_a_queue_that_is_full_takes_no_part(path: Path, bounds: dict[str, int]) -> None:
     """As its files show: of messages, or of bytes."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.configure(**bounds)  # type: ignore[arg-type]  # names of settings
         queue.put_many([b"a", b"b"])
     with closing(PartFiles(path)) as files:
@@ -103,7 +103,7 @@ def test_a_queue_that_is_full_takes_no_part(path: Path, bounds: dict[str, int]) 
             staging.finish()
         staging.give_up()
         assert batches(path) == []
-        with PersistentQueue(path) as queue:
+        with PersistentQueue(path, mode="exclusive") as queue:
             queue.configure(reset=list(bounds))
     with closing(PartFiles(path)) as files:
         assert len(staged(files, b"c", bytes(2**15))) == 1
@@ -111,7 +111,7 @@ def test_a_queue_that_is_full_takes_no_part(path: Path, bounds: dict[str, int]) 
 
 def test_a_part_that_could_never_fit_says_so(path: Path) -> None:
     """Nor does a message that is larger than the queue's bound."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.configure(maxsize=1, record_bytes_max=10)
     with closing(PartFiles(path)) as files:
         with pytest.raises(RecordTooLargeError, match="maxsize=1"):
@@ -172,8 +172,8 @@ def test_a_part_that_cannot_be_removed_is_logged(
 def test_an_unfinished_part_of_a_dead_task_goes_with_the_next_opening(path: Path, files: PartFiles) -> None:
     """One whose task lives stays."""
     writer = files.begin(next_nonce())
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     assert batches(path) == [writer.path.name]
     writer.close()
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     assert batches(path) == []

@@ -111,7 +111,7 @@ def test_options_that_cannot_work_are_refused(tmp_path: Path, arguments: tuple[o
 def test_a_batch_that_the_queue_does_not_hold_is_no_success(example: SimpleNamespace, tmp_path: Path) -> None:
     """What was being written has to be reserved, or the kill has lost it."""
     example.events.queues(tmp_path).mkdir()
-    with PersistentQueue(example.events.FLIGHTS.queue(tmp_path)) as queue:
+    with PersistentQueue(example.events.FLIGHTS.queue(tmp_path), mode="exclusive") as queue:
         queue.groups.create(example.events.GROUP)
     with pytest.raises(example.pipeline.LostPlaceError, match="batch drain-1 was being written, and the queue does"):
         example.pipeline.tell_what_is_held(tmp_path, "drain-1")

@@ -59,7 +59,7 @@ class Application:
     def run(self) -> None:
         """Go on to the end."""
         try:
-            with PersistentQueue(self.path, data_file_bytes=2**14) as queue:
+            with PersistentQueue(self.path, mode="exclusive", data_file_bytes=2**14) as queue:
                 for _ in range(ROUNDS):
                     queue.put_many([text(self.put_count + each) for each in range(PER_ROUND)])
                     self.put_count += PER_ROUND
@@ -73,7 +73,7 @@ class Application:
 def test_reads_while_an_application_puts_takes_and_retires_lack_nothing_that_waits(tmp_path: Path) -> None:
     """A strict read has everything or says what it lacks; a lenient one all that nobody has taken meanwhile."""
     path, application = tmp_path / "q", Application(tmp_path / "q")
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     threads = Threads()
     threads.start(application.run)
     read_count = 0
@@ -99,7 +99,7 @@ def test_reads_while_an_application_puts_takes_and_retires_lack_nothing_that_wai
 def test_a_group_that_finishes_nothing_keeps_every_file_for_strict_reads(tmp_path: Path) -> None:
     """However fast the application takes."""
     path, application = tmp_path / "q", Application(tmp_path / "q")
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.groups.create("audit")
     threads = Threads()
     threads.start(application.run)
@@ -153,7 +153,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_its_read_costs_no_row_and_doub
 ) -> None:
     """Spark tries its task again, and that reads what was planned."""
     path, message_count = tmp_path / "q", 6000
-    with PersistentQueue(path, data_file_bytes=2**18) as queue:
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=2**18) as queue:
         for at in range(0, message_count, 100):
             queue.put_many([text(each, 1200) for each in range(at, at + 100)])
     frame = table(spark, path, partitionBytes=2**22)
@@ -172,7 +172,7 @@ def test_a_frame_whose_files_were_consumed_says_so_and_a_new_one_reads_what_is_t
     from pyspark.errors import PySparkException
 
     path = tmp_path / "q"
-    with PersistentQueue(path, data_file_bytes=2**14) as queue:
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=2**14) as queue:
         for at in range(0, 400, 20):
             queue.put_many([text(each) for each in range(at, at + 20)])
         frames = [table(spark, path, failOnDataLoss=each) for each in ("true", "false")]

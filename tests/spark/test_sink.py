@@ -28,7 +28,7 @@ NUMBERS = [b"%d" % number for number in range(ROWS)]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """An empty queue."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
     return tmp_path / "q"
 
 
@@ -85,7 +85,7 @@ def test_a_write_that_fails_leaves_the_queue_as_it_was(spark: Any, path: Path) -
     """The task that succeeded has staged, and is let go."""
     with pytest.raises(Exception, match="in the middle"):
         append(failing(spark, attempts=4), path, txnid="t")
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.empty()
         assert queue.prepared() == []
         assert queue.joint_commits.latest("t") is None
@@ -209,7 +209,7 @@ def test_a_killed_driver_costs_nothing_and_writes_nothing_twice(spark: Any, tmp_
     for each in places:
         each.mkdir(parents=True)
         lines(each, NUMBERS)
-        PersistentQueue(each / "q").close()
+        PersistentQueue(each / "q", mode="exclusive").close()
     with (tmp_path / "errors").open("wb") as errors:  # no pipe: its other end is held by what a dead driver leaves
         killed = subprocess.run(
             [sys.executable, sinks.__file__, tmp_path / "places"],
@@ -226,6 +226,6 @@ def test_a_killed_driver_costs_nothing_and_writes_nothing_twice(spark: Any, tmp_
         assert bool(staged(each / "q")) == (moment == BEFORE)
         run_again(spark, each, kind)
         assert payloads(each / "q") == NUMBERS
-        with PersistentQueue(each / "q") as queue:
+        with PersistentQueue(each / "q", mode="exclusive") as queue:
             assert queue.prepared() == []
         assert staged(each / "q") == []

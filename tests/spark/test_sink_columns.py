@@ -30,7 +30,7 @@ ARROW_TIME = pa.timestamp("us", tz="Europe/Berlin")
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """An empty queue."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
     return tmp_path / "q"
 
 
@@ -76,7 +76,7 @@ def test_all_that_can_be_asked_for(path: Path) -> None:
             "order_key": pa.array([None] * 6 + ["k"]),
         },
     )
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         found = {each.payload: each for state in ("ready", "delayed") for each in queue.browse(state)}
         assert found[b"headers"].headers == {"shop": "7", "ä": ""}
         assert found[b"urgent"].priority == 9
@@ -101,7 +101,7 @@ def test_durations_may_be_intervals_and_keys_may_be_called_group(path: Path) -> 
             "ttl": pa.nulls(2),
         },
     )
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         (first,) = queue.browse("delayed")
         assert (first.payload, first.order_key) == (b"1", "k")
         assert queue.get(timeout=0) == b"2"
@@ -111,7 +111,7 @@ def test_a_queue_is_copied_as_it_is_read(path: Path, tmp_path: Path) -> None:
     """What every message gets from its own queue is passed over."""
     from holdfast.spark.reading.columns import SCHEMA
 
-    with PersistentQueue(tmp_path / "from") as queue:
+    with PersistentQueue(tmp_path / "from", mode="exclusive") as queue:
         queue.put(b"1", headers={"content-type": "text/plain"}, priority=3)
         queue.put(b"2", order_key="k")
         queue.put(b"3")
@@ -265,7 +265,7 @@ def test_what_is_asked_for_an_object_stands_in_columns_of_its_own(path: Path) ->
         },
         serializer="json",
     )
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         first, second = queue.browse()
     assert (json.loads(first.payload), first.priority) == ({"id": 1, "_id": 8}, 0)
     assert first.headers == {**second.headers, "shop": "7"}

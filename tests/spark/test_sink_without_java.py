@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("arrow_packages")
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """An empty queue."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
     return tmp_path / "q"
 
 
@@ -300,12 +300,12 @@ def test_a_bounded_queue_without_room(path: Path) -> None:
 
 def test_a_payload_that_is_too_large(path: Path) -> None:
     """As with any put: the bound is the queue's, and the next task has it once it was changed."""
-    PersistentQueue(path, record_bytes_max=1000).close()
+    PersistentQueue(path, mode="exclusive", record_bytes_max=1000).close()
     write = writer(path)
     with pytest.raises(RecordTooLargeError, match="1001"):
         stage(write, rows([bytes(1001)]))
     assert staged(path) == []
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.configure(record_bytes_max=1001)
     commit(write, stage(write, rows([bytes(1001)])))
     assert payloads(path) == [bytes(1001)]
@@ -318,7 +318,7 @@ def test_a_task_that_does_not_see_the_queue_makes_none(path: Path) -> None:
     with pytest.raises(QueueNotFoundError, match="each machine"):
         stage(write, rows([b"1"]))
     assert not path.exists()
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     with pytest.raises(ConfigError, match="not the one that Spark planned for"):
         stage(write, rows([b"1"]))
 
@@ -343,7 +343,7 @@ def test_a_queue_is_not_overwritten(path: Path) -> None:
 
 def test_errors_of_tasks_can_be_sent_to_the_driver(path: Path) -> None:
     """They come through pickle."""
-    PersistentQueue(path, record_bytes_max=1).close()
+    PersistentQueue(path, mode="exclusive", record_bytes_max=1).close()
     write = writer(path)
     with pytest.raises(RecordTooLargeError) as raised:
         stage(write, rows([b"12"]))
@@ -419,7 +419,7 @@ def test_a_stream_that_aborts_a_batch(path: Path, task: dict[str, str]) -> None:
 def test_a_batch_without_messages_commits_nothing(path: Path, task: dict[str, str]) -> None:
     """Nobody knows whose it is."""
     stream(path, task, "query-a", 0)
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.joint_commits.latest("query-a") is None
 
 

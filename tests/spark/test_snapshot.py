@@ -95,7 +95,7 @@ def test_a_group_does_not_want_its_dead_letters(queue: SmallQueue) -> None:
 
 def test_a_group_that_has_not_begun_wants_everything(tmp_path: Path) -> None:
     """The default group begins when it is first used."""
-    with PersistentQueue(tmp_path / "queue", mode="produce") as producer:
+    with PersistentQueue(tmp_path / "queue", mode="exclusive") as producer:
         producer.put_many([b"a", b"b"])
         snapshot = take_snapshot(OsStorage(), ReadOptions(tmp_path / "queue", group="default"))
         assert [part.wanted for part in snapshot.parts] == [((0, 2),)]
@@ -111,7 +111,7 @@ def test_what_is_named_has_to_exist(queue: SmallQueue, tmp_path: Path) -> None:
 
 def test_a_queue_that_was_never_written_to_is_empty(tmp_path: Path) -> None:
     """There is neither a data file nor a mark."""
-    PersistentQueue(tmp_path / "queue").close()
+    PersistentQueue(tmp_path / "queue", mode="exclusive").close()
     (tmp_path / "queue" / "write.mark").unlink(missing_ok=True)
     for path in (tmp_path / "queue" / "data").iterdir():
         path.unlink()
@@ -159,7 +159,7 @@ def test_files_that_were_retired_are_not_missing(queue: SmallQueue) -> None:
 
 def test_ten_thousand_files_are_planned_from_their_names(tmp_path: Path) -> None:
     """Nothing but the mark, the identity of the queue and its groups is opened."""
-    PersistentQueue(tmp_path / "queue").close()
+    PersistentQueue(tmp_path / "queue", mode="exclusive").close()
     mark = Watermark(
         queue_id=open_directory(OsStorage(), tmp_path / "queue", create=False)[1],
         file_id=bytes(16),
@@ -185,7 +185,9 @@ def test_ten_thousand_files_are_planned_from_their_names(tmp_path: Path) -> None
 def test_small_files_share_a_task_and_a_large_one_is_cut(tmp_path: Path) -> None:
     """Cut where its seal knows messages to start; every message is in one task."""
     payloads = [b"%06d" % number * 200 for number in range(4000)]
-    with PersistentQueue(tmp_path / "queue", data_file_bytes=2 * 2**20, flush=FlushPolicy.never()) as opened:
+    with PersistentQueue(
+        tmp_path / "queue", mode="exclusive", data_file_bytes=2 * 2**20, flush=FlushPolicy.never()
+    ) as opened:
         for start in range(0, 4000, 20):
             opened.put_many(payloads[start : start + 20])
     storage = OsStorage()

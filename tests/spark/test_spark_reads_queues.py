@@ -29,7 +29,7 @@ def table(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
 def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a queue of 3,000 orders in several files; the first 100 are finished, half of all have headers."""
     path = tmp_path_factory.mktemp("queues") / "orders"
-    with PersistentQueue(path, data_file_bytes=64 * 2**10, flush=FlushPolicy.never()) as queue:
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=64 * 2**10, flush=FlushPolicy.never()) as queue:
         for number in range(3000):
             body = json.dumps({"id": number, "amount": number / 4, "note": "x" * 50}).encode()
             queue.put(body, headers={"shop": str(number % 7)} if number % 2 else None)
@@ -73,7 +73,7 @@ def test_a_narrower_schema_and_a_count_and_a_limit_work(spark: SparkSession, ord
 
 def test_it_reads_while_an_application_writes(spark: SparkSession, tmp_path: Path) -> None:
     """No lock is needed; a DataFrame that was used stays what it was."""
-    with PersistentQueue(tmp_path / "queue") as queue:
+    with PersistentQueue(tmp_path / "queue", mode="exclusive") as queue:
         queue.put_many([b"a", b"b"])
         first = table(spark, tmp_path / "queue")
         assert first.count() == 2

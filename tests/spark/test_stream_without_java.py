@@ -97,7 +97,7 @@ def test_a_batch_is_bounded_by_messages(queue: SmallQueue) -> None:
 @pytest.mark.parametrize("is_open", [False, True])
 def test_a_batch_is_bounded_by_bytes_of_the_files(tmp_path: Path, is_open: bool) -> None:
     """As many messages as fit, one at least; in sealed files and in the one that is being written."""
-    with PersistentQueue(tmp_path / "queue", data_file_bytes=2**16) as opened:
+    with PersistentQueue(tmp_path / "queue", mode="exclusive", data_file_bytes=2**16) as opened:
         for number in range(300):
             opened.put(b"x" * (9000 if number == 150 else 500))
         if not is_open:
@@ -206,7 +206,7 @@ def test_a_stream_begins_at_a_time(tmp_path: Path) -> None:
     """With the first message that was put then or later."""
     from support.spark.spark_rows import rows
 
-    with PersistentQueue(tmp_path / "queue", data_file_bytes=16 * 2**10) as opened:
+    with PersistentQueue(tmp_path / "queue", mode="exclusive", data_file_bytes=16 * 2**10) as opened:
         for number in range(100):
             opened.put(b"%d" % number * 300)
         times = [row["timestamp_ns"] for row in rows(tmp_path / "queue", ["timestamp_ns"])]
@@ -221,12 +221,12 @@ def test_a_stream_begins_at_a_time(tmp_path: Path) -> None:
 
 def test_an_empty_queue_is_waited_for(tmp_path: Path) -> None:
     """Also one to which nothing was ever put; the place where a stream began stays, though Spark asks again."""
-    PersistentQueue(tmp_path / "queue").close()
+    PersistentQueue(tmp_path / "queue", mode="exclusive").close()
     for path in (tmp_path / "queue" / "write.mark", *(tmp_path / "queue" / "data").iterdir()):
         path.unlink(missing_ok=True)
     runs = [StreamRun(tmp_path / "queue", tmp_path / name, startingOffset=name) for name in ("earliest", "latest")]
     assert [run.batch() for run in runs] == [None, None]
-    with PersistentQueue(tmp_path / "queue") as opened:
+    with PersistentQueue(tmp_path / "queue", mode="exclusive") as opened:
         opened.put_many([b"a", b"b"])
     assert [run.batch() for run in runs] == [[0, 1], [0, 1]]
 
@@ -306,7 +306,7 @@ def test_a_group_in_use_is_finished_later(queue: SmallQueue, caplog: pytest.LogC
     """The warning names its owner; nothing is lost by it."""
     run = stream(queue, group="spark", retainBatches=0, maxMessagesPerTrigger=5)
     run.batch()
-    with PersistentQueue(queue.root, mode="consume", group="spark"), caplog.at_level(logging.WARNING, "holdfast"):
+    with PersistentQueue(queue.root, mode="exclusive", group="spark"), caplog.at_level(logging.WARNING, "holdfast"):
         run.batch()
     assert "messages below 5 stay" in caplog.text
     assert "is owned by process" in caplog.text
@@ -319,7 +319,7 @@ def test_a_group_that_consumers_use_is_never_finished(queue: SmallQueue, trace: 
     """Their messages would be lost."""
     run = stream(queue, group="night", retainBatches=0, maxMessagesPerTrigger=5)
     run.batch()
-    with PersistentQueue(queue.root, mode="consume", group="night") as opened:
+    with PersistentQueue(queue.root, mode="exclusive", group="night") as opened:
         if trace == "reservation":
             opened.reservations.take(max_messages=3)
         else:
@@ -379,12 +379,12 @@ def test_a_group_that_was_deleted_is_made_again_and_hides_no_loss(queue: SmallQu
 
     run = stream(queue, group="spark", maxMessagesPerTrigger=3)
     run.batch()
-    with PersistentQueue(queue.root, mode="produce") as opened:
+    with PersistentQueue(queue.root, mode="exclusive") as opened:
         opened.groups.delete("spark")
     run.restart()
     run.batch()
     assert depth(queue, "spark") == queue.put_count
-    with PersistentQueue(queue.root, mode="produce") as opened:
+    with PersistentQueue(queue.root, mode="exclusive") as opened:
         opened.groups.delete("spark")
     take_all_but_one(queue)
     run.restart()
@@ -403,10 +403,10 @@ def test_a_group_that_somebody_else_has_made_again_hides_no_loss(
 
     run = stream(queue, group="spark", maxMessagesPerTrigger=3)
     run.batch()
-    with PersistentQueue(queue.root, mode="produce") as opened:
+    with PersistentQueue(queue.root, mode="exclusive") as opened:
         opened.groups.delete("spark")
     take_all_but_one(queue)
-    with PersistentQueue(queue.root, mode="produce") as opened:
+    with PersistentQueue(queue.root, mode="exclusive") as opened:
         opened.groups.create("spark")
     run.restart()
     for _ in range(2):
@@ -428,7 +428,7 @@ def test_what_goes_while_a_group_is_made_again_is_a_loss(queue: SmallQueue, monk
 
     run = stream(queue, group="spark", maxMessagesPerTrigger=3)
     run.batch()
-    with PersistentQueue(queue.root, mode="produce") as opened:
+    with PersistentQueue(queue.root, mode="exclusive") as opened:
         opened.groups.delete("spark")
     begin_group = stream_source.begin_group
 
@@ -563,10 +563,13 @@ def test_finalize_refuses_what_does_not_belong_together(queue: SmallQueue, tmp_p
         finalize(queue.root, checkpoint, group="other")
     with pytest.raises(ConfigError, match="a group of its own"):
         finalize(queue.root, checkpoint, group="default")
-    with PersistentQueue(queue.root, mode="consume", group="spark"), pytest.raises(QueueLockedError, match="owned by"):
+    with (
+        PersistentQueue(queue.root, mode="exclusive", group="spark"),
+        pytest.raises(QueueLockedError, match="owned by"),
+    ):
         finalize(queue.root, checkpoint, group="spark")
     other = build(tmp_path / "other", OsStorage())
-    with PersistentQueue(other.root, mode="produce") as opened:
+    with PersistentQueue(other.root, mode="exclusive") as opened:
         opened.groups.create("spark")
     with pytest.raises(ConfigError, match="checkpoint of another stream"):
         finalize(other.root, checkpoint, group="spark")

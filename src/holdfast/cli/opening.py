@@ -13,7 +13,6 @@ from holdfast.errors import CorruptionError, QueueLockedError, QueueNotFoundErro
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.ownership.owner_lock import is_owned
-from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.options.settings import Settings
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.service.configuration.config import load_config
@@ -35,29 +34,16 @@ def looking(path: Path, group: str = "default") -> Iterator[PersistentQueue]:
 
 
 @contextmanager
-def sharing(path: Path, group: str = "default", *, otherwise: Mode, create: bool = False) -> Iterator[PersistentQueue]:
+def sharing(path: Path, group: str = "default", *, create: bool = False) -> Iterator[PersistentQueue]:
     """Open a queue beside the processes that share it, or own it for a while if there are none.
 
-    In a service's directory the service's configuration applies. ``otherwise`` is the mode for a queue that an
-    application has open alone, or one side of it.
+    In a service's directory the service's configuration applies.
     """
     if not create:
         require_queue(path)
     configured = load_config(path.absolute().parent, os.environ).chosen(path.absolute().name)
-    with open_shared(path, group, configured, otherwise) as queue:
+    with _open_shared(path, group, configured) as queue:
         yield queue
-
-
-def open_shared(path: Path, group: str, configured: Settings, otherwise: Mode) -> PersistentQueue:
-    """Return the queue of :func:`sharing`, open; raises QueueLockedError with advice for people at a shell."""
-    try:
-        return PersistentQueue(path, mode="shared", group=group, configured=configured)
-    except QueueLockedError:
-        if is_owned(OsStorage(), path.absolute()):  # by one that does not answer
-            raise
-    if otherwise != "submit":
-        configured = {}
-    return PersistentQueue(path, mode=otherwise, group=group, configured=configured)
 
 
 @contextmanager
@@ -67,20 +53,24 @@ def taking(path: Path, group: str) -> Iterator[PersistentQueue]:
     The rules of the group count here as in the application.
     """
     require_queue(path)
+    with _open_shared(path, group, {}) as queue:
+        yield queue
+        raise_damage(queue)
+
+
+def _open_shared(path: Path, group: str, configured: Settings) -> PersistentQueue:
+    """Return the queue, open; raises QueueLockedError with advice for people at a shell."""
     try:
-        queue = open_shared(path, group, {}, "consume")
+        return PersistentQueue(path, mode="shared", group=group, configured=configured)
     except QueueLockedError as error:
-        if is_owned(OsStorage(), path.absolute()):
+        if is_owned(OsStorage(), path.absolute()):  # by one that does not answer
             raise
         owner = "another process" if error.pid is None else f"process {error.pid} on {error.host}"
         raise type(error)(
-            f"{owner} takes the messages of group {group!r} of {path} alone: open the queue there with mode='shared', "
-            "stop that process, or look with `holdfast peek`",
+            f"{owner} has {path} open with mode='exclusive': open the queue there with mode='shared', stop that "
+            "process, or look with `holdfast peek` and `holdfast stats`",
             **error.context,
         ) from None
-    with queue:
-        yield queue
-        raise_damage(queue)
 
 
 def raise_damage(queue: PersistentQueue) -> None:

@@ -116,7 +116,7 @@ class FailoverSource:
         if self._is_closed:
             raise ClosedError(f"{self._own.path} is closed; open it again")
         if not self._own.can_take:
-            raise UsageError(f"{self._own!r} takes nothing, so it takes over nothing: open it to consume")
+            raise UsageError(f"{self._own!r} takes nothing, so it takes over nothing: open it with mode='shared'")
         if path in (self._own.path, *self.paths):
             raise ConfigError(f"{path} takes part in {self._own.path} already")
 

@@ -47,6 +47,9 @@ _DEFAULTS: Mapping[str, Any] = {
     "also_read": (),
 }
 
+DEFAULT_MODE: Mode = _DEFAULTS["mode"]
+"""The mode of a queue if the program says none: that of :class:`PersistentQueue`."""
+
 _NOTHING: Mapping[str, Any] = {}
 
 _SHOWN_MAX = 100

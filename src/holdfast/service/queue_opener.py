@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from holdfast.clock import Clock
-from holdfast.errors import ConfigError, UsageError
+from holdfast.errors import ConfigError, QueueLockedError, UsageError
 from holdfast.persistence.filesystem.layout import make_parents, open_if_there
 from holdfast.persistence.filesystem.removal import find_remains, remove_remains
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP
+from holdfast.persistence.ownership.owner_lock import is_owned
 from holdfast.queue.engine.deletion import delete_queue
 from holdfast.queue.options.queue_options import Mode, Options, check_options
 from holdfast.queue.persistent_queue import PersistentQueue
@@ -75,7 +76,7 @@ class QueueOpener:
     def opened_with(self, name: str, type: Any, settings: Mapping[str, Any]) -> OpenedWith:
         """Return the program's options of a queue, completed by those of the service and by the configuration."""
         mode = settings.get("mode", self._mode)
-        own: dict[str, Any] = {} if mode == "exclusive" else {"mode": mode}
+        own: dict[str, Any] = {"mode": mode}
         if mode == "shared" and not self._can_own:
             own["can_own"] = False
         merged = self._config.options(name, {**own, **settings})
@@ -91,7 +92,7 @@ class QueueOpener:
         options = settings.queue_options
         if is_worker_process():
             return self._open_in_worker_process(name, codec, settings)
-        if options.get("mode", "exclusive") != "read_only":
+        if options["mode"] != "read_only":
             self._make_directory()
         try:
             raw = PersistentQueue(self._path / name, **self._ports, **options)
@@ -114,12 +115,24 @@ class QueueOpener:
     def _open_in_worker_process(self, name: str, codec: Codec[Any], settings: OpenedWith) -> TypedQueue[Any]:
         """Open a queue beside the process that has started this one: a client, which nothing waits for."""
         options = settings.handle_options
-        how: dict[str, Any] = {"mode": "submit"}
-        if options.get("mode") == "shared":
-            how = {"mode": "shared", "can_own": False}
         path = self._path / name
-        raw = cast(PersistentQueue, LazyQueue(path, how["mode"], partial(PersistentQueue, path, **how, **self._ports)))
+        open_client = partial(self._open_as_client, path, any_file_system=options.get("any_file_system", False))
+        raw = cast(PersistentQueue, LazyQueue(path, open_client))
         return TypedQueue(name, raw, codec, FailoverSource(raw, partial(self._open_elsewhere, options=options)))
+
+    def _open_as_client(self, path: Path, *, any_file_system: bool) -> PersistentQueue:
+        """Open a queue in a worker process; raises QueueLockedError if the service does not share it."""
+        try:
+            return PersistentQueue(path, mode="shared", can_own=False, any_file_system=any_file_system, **self._ports)
+        except QueueLockedError as error:
+            if is_owned(self._ports["storage"], path):  # by one that does not answer
+                raise
+            owner = "another process" if error.pid is None else f"process {error.pid} on {error.host}"
+            raise type(error)(
+                f"{owner} has {path} open with mode='exclusive', so a worker process puts nothing there: open the "
+                "service with mode='shared', or handle the messages in threads, without processes=",
+                **error.context,
+            ) from None
 
     def _open_elsewhere(self, path: Path, mode: str, options: Mapping[str, Any]) -> PersistentQueue:
         """Open the queue of another node; a missing directory is not made."""

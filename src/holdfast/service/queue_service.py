@@ -30,7 +30,14 @@ from holdfast.serializers.serializer import Serializer
 from holdfast.service.catalog.catalog import Catalog, is_wanted
 from holdfast.service.catalog.facts import QueueFacts
 from holdfast.service.configuration.config import load_config
-from holdfast.service.open_options import OpenedWith, QueueOptions, check_settings, place_of_call, shown_option
+from holdfast.service.open_options import (
+    DEFAULT_MODE,
+    OpenedWith,
+    QueueOptions,
+    check_settings,
+    place_of_call,
+    shown_option,
+)
 from holdfast.service.queue_names import check_queue_name
 from holdfast.service.queue_opener import Ports, QueueOpener
 from holdfast.service.service_transaction import ServiceTransaction
@@ -60,9 +67,9 @@ class QueueService:
     ----------
     path : str or path-like
         The service's directory; each queue is a directory in it. Made when the first queue is.
-    mode : "exclusive", "shared", or another of :class:`PersistentQueue`
-        How its queues are opened, unless :meth:`queue` says otherwise. "shared" lets any number of processes open the
-        same directory, put, and run consumers. docs/processes.md.
+    mode : "shared", "exclusive" or "read_only"
+        How its queues are opened, unless :meth:`queue` says otherwise; the default is that of :class:`PersistentQueue`.
+        "shared" lets any number of processes open the same directory, put, and run consumers. docs/processes.md.
     can_own : bool
         Whether this process may own queues of the mode "shared"; as that of :class:`PersistentQueue`.
     serializers : iterable of Serializer
@@ -92,7 +99,7 @@ class QueueService:
         self,
         path: str | os.PathLike[str],
         *,
-        mode: Mode = "exclusive",
+        mode: Mode = DEFAULT_MODE,
         can_own: bool = True,
         serializers: Iterable[Serializer] = (),
         catalog: bool | None = None,

@@ -19,7 +19,7 @@ Rows = list[dict[str, Any]]
 
 def open_queue(directory: Path, name: str = "orders", **options: Any) -> PersistentQueue:
     """Open a queue of small data files: ten messages of :func:`fill` go into one."""
-    return PersistentQueue(directory / name, **{"data_file_bytes": FILE_BYTES, **options})
+    return PersistentQueue(directory / name, **{"mode": "exclusive", "data_file_bytes": FILE_BYTES, **options})
 
 
 def fill(queue: PersistentQueue, count: int, **headers: str) -> None:

@@ -85,7 +85,7 @@ def _hang() -> None:
 
 
 def _put() -> None:
-    """Put into another queue, through its owner."""
+    """Put into another queue, as a client of its owner."""
     with QueueService(os.environ[DATA_VARIABLE], catalog=False) as service:
         service.queue("results", type=str).put(f"from process {os.getpid()}")
 

@@ -36,7 +36,7 @@ def an_empty_directory(path: Path) -> None:
 
 def another_queue(path: Path) -> None:
     """Have a queue that somebody made there."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put(b"of somebody else")
 
 

@@ -54,7 +54,7 @@ def offsets_in(spark: Any, out: Path) -> list[int]:
 
 def consume_all(path: Path) -> None:
     """Finish everything for the default group."""
-    with PersistentQueue(path, data_file_bytes=2**18) as queue:
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=2**18) as queue:
         while queue.stats().depth:
             queue.get_many(1000, timeout=0)
 

@@ -10,5 +10,5 @@ from holdfast import PersistentQueue
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A queue, closed and empty."""
-    PersistentQueue(tmp_path / "orders").close()
+    PersistentQueue(tmp_path / "orders", mode="exclusive").close()
     return tmp_path / "orders"

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -123,10 +122,21 @@ def test_the_command_takes_over_if_the_application_is_killed(path: Path, applica
 
 
 def test_an_application_that_has_the_queue_alone_is_named_with_what_would_help(path: Path) -> None:
-    """It puts for the command, and takes for none."""
-    with ExitStack() as stack:
-        queue = stack.enter_context(PersistentQueue(path))
-        assert run("put", path, "one", "--json").document["count"] == 1
-        ran = run("get", path)
-        assert (ran.code, "open the queue there with mode='shared'" in ran.err) == (75, True)
-        assert queue.qsize() == 1
+    """The command changes nothing then; what only shows messages works all the same."""
+    with PersistentQueue(path, mode="exclusive") as queue:
+        queue.put(b"one")
+        for words in (
+            ["put", path, "two"],
+            ["get", path],
+            ["dead", "retry", path, "--all"],
+            ["dead", "discard", path, "--all", "--yes"],
+            ["commit", path, "some"],
+            ["abort", path, "some"],
+            ["serve", path],
+        ):
+            ran = run(*words, "--json")
+            told = json.loads(ran.err)
+            assert (ran.code, told["error"]) == (75, "queue_locked"), words
+            assert f"process {os.getpid()}" in told["message"], words
+            assert "mode='shared'" in told["message"], words
+        assert [each["payload_text"] for each in run("peek", path, "--json").documents] == ["one"]

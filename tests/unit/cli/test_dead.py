@@ -13,7 +13,7 @@ from support.processes.cli import done, run
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A queue with four dead letters, and one message left."""
-    with PersistentQueue(tmp_path / "orders", max_deliveries=1) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", max_deliveries=1) as queue:
         queue.put_many([b'{"id": 0}', b"one", b"\xff", b"three", b"left"])
         queue.receive().reject("no \x1b[31maddress")
         for _ in range(2):
@@ -28,8 +28,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[True, False], ids=["owned", "without owner"])
 def owner(path: Path, request: pytest.FixtureRequest) -> AbstractContextManager[object]:
-    """Who owns the queue, or nobody."""
-    return PersistentQueue(path) if request.param else nullcontext()
+    """An application that shares the queue, or none."""
+    return PersistentQueue(path, mode="shared") if request.param else nullcontext()
 
 
 def dead_offsets(path: Path) -> list[int]:

@@ -65,9 +65,9 @@ def on_terminal(words: list[str], stream: str, stdin: bytes = b"") -> tuple[str,
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """A service's directory with two queues."""
-    with PersistentQueue(tmp_path / "mail") as mail:
+    with PersistentQueue(tmp_path / "mail", mode="exclusive") as mail:
         mail.put_many([b"one"] * 12)
-    PersistentQueue(tmp_path / "orders").close()
+    PersistentQueue(tmp_path / "orders", mode="exclusive").close()
     return tmp_path
 
 

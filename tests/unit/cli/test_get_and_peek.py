@@ -16,7 +16,7 @@ from support.processes.cli import done, run
 
 def put(path: Path, *payloads: bytes | Put) -> None:
     """Put a batch."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put_many(payloads)
 
 
@@ -79,7 +79,7 @@ def test_with_json_each_message_is_a_line(path: Path, command: str) -> None:
 
 def test_a_group_has_its_own_progress(path: Path) -> None:
     """And one that is not there is an error."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.groups.create("audit")
         queue.put(b"one")
     assert done("get", path, "--group", "audit").out == b"one"
@@ -91,7 +91,7 @@ def test_a_group_has_its_own_progress(path: Path) -> None:
 
 def test_a_taken_read_side_is_named_with_its_owner(path: Path) -> None:
     """One line, and 75: it may be free later."""
-    with PersistentQueue(path) as owner:
+    with PersistentQueue(path, mode="exclusive") as owner:
         owner.put(b"one")
         ran = run("get", path)
         assert (ran.code, ran.out) == (75, b"")
@@ -105,7 +105,7 @@ def test_a_taken_read_side_is_named_with_its_owner(path: Path) -> None:
 
 def test_taking_by_hand_goes_by_the_rules_of_the_group(path: Path) -> None:
     """Messages handed out often stay, and expired ones become dead letters, if the application has said so."""
-    with PersistentQueue(path, max_deliveries=None, backoff=[], expired="dead") as queue:
+    with PersistentQueue(path, mode="exclusive", max_deliveries=None, backoff=[], expired="dead") as queue:
         queue.put_many([b"often", Put(b"over", ttl=1e-9)])
         for _ in range(7):
             queue.receive().nack()

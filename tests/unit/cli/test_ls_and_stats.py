@@ -21,14 +21,14 @@ FIGURES = {"name", "path", "error", "message", "depth", "dead", "in_doubt", "byt
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """Two queues beside something else."""
-    with PersistentQueue(tmp_path / "mail", max_deliveries=1) as mail:
+    with PersistentQueue(tmp_path / "mail", mode="exclusive", max_deliveries=1) as mail:
         mail.put_many([b"bad", b"good", b"held"])
         mail.receive().nack()
         mail.pause(reason="moves [bold]")
         transaction = mail.begin()
         transaction.put(b"perhaps")
         transaction.prepare("t")
-    PersistentQueue(tmp_path / "orders").close()
+    PersistentQueue(tmp_path / "orders", mode="exclusive").close()
     (tmp_path / "catalog.db").touch()
     (tmp_path / "reports").mkdir()
     return tmp_path
@@ -98,7 +98,7 @@ def test_stats_shows_the_figures_of_a_queue(directory: Path) -> None:
 
 def test_stats_are_those_of_a_group(directory: Path) -> None:
     """What is in a consumer's hands is leased."""
-    with PersistentQueue(directory / "orders") as queue:
+    with PersistentQueue(directory / "orders", mode="exclusive") as queue:
         queue.groups.create("audit")
         queue.put_many([b"one", b"two"])
         queue.receive()
@@ -113,7 +113,7 @@ def test_stats_are_those_of_a_group(directory: Path) -> None:
 def test_of_a_message_that_was_put_by_a_clock_since_set_back_the_age_is_not_known(tmp_path: Path) -> None:
     """A process that has just begun knows no more than that; how far the clock was set back it says."""
     ahead = FakeClock(time.time_ns() + 3600 * NS_PER_SECOND)
-    with PersistentQueue(tmp_path / "orders", clock=ahead) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", clock=ahead) as queue:
         queue.put(b"waits")
     assert done("ls", tmp_path).text.splitlines()[1].split()[-2:] == ["?", "-"]
     (row,) = done("ls", tmp_path, "--json").document

@@ -7,16 +7,14 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
-from holdfast.queue.server import group_desk
 from support.processes.cli import done, run
-from support.processes.threads import wait_until
 from support.workloads.half_commits import voted
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A queue with two transactions in doubt; one of them holds a message."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         queue.put(b"zero")
         first = queue.begin()
         first.ack(first.receive())
@@ -30,8 +28,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[True, False], ids=["owned", "without owner"])
 def owner(path: Path, request: pytest.FixtureRequest) -> AbstractContextManager[object]:
-    """Who owns the queue, or nobody."""
-    return PersistentQueue(path) if request.param else nullcontext()
+    """An application that shares the queue, or none."""
+    return PersistentQueue(path, mode="shared") if request.param else nullcontext()
 
 
 def test_prepared_lists_what_is_in_doubt(path: Path) -> None:
@@ -47,7 +45,7 @@ def test_prepared_lists_what_is_in_doubt(path: Path) -> None:
 
 def test_prepared_says_which_joint_commit_decides(path: Path) -> None:
     """That of a part; and its own commit is refused without --force."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         part = queue.begin()
         part.put(b"four")
         part.prepare("part", part_of=("orders-stream", 7))
@@ -116,22 +114,10 @@ def test_force_decides_what_another_queue_should(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["commit", "abort"])
-def test_the_owners_of_both_sides_do_it_together(path: Path, verb: str) -> None:
-    """One has the log, another one the group whose message is held."""
-    with PersistentQueue(path, mode="produce") as producer, PersistentQueue(path, mode="consume") as consumer:
+def test_the_owner_decides_for_all_its_groups(path: Path, verb: str) -> None:
+    """What a group holds comes again or is finished, and the messages of the transaction come or do not."""
+    with PersistentQueue(path, mode="shared") as application:
         done(verb, path, "first")
-        assert [each.id for each in producer.prepared()] == ["second"]
+        assert [each.id for each in application.prepared()] == ["second"]
         shown = [b"one", b"two"] if verb == "commit" else [b"zero"]
-        wait_until(lambda: [message.payload for message in consumer.peek(9)] == shown)
-
-
-@pytest.mark.parametrize("verb", ["commit", "abort"])
-def test_the_owner_of_a_group_that_cannot_be_asked_is_named(
-    path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    """With 75, and nothing was done."""
-    monkeypatch.setattr(group_desk, "VOTE_VERBS", ())
-    with PersistentQueue(path, mode="produce") as producer, PersistentQueue(path, mode="consume"):
-        ran = run(verb, path, "first")
-        assert (ran.code, "'default'" in ran.err, "too old" in ran.err) == (75, True, True)
-        assert [each.id for each in producer.prepared()] == ["first", "second"]
+        assert [application.get(timeout=5) for _ in shown] == shown

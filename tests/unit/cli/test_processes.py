@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
+from holdfast.queue.options.queue_options import Mode
 from support.builders.small_queues import build
 from support.processes.children import Signal, child
 from support.processes.cli import command, run, run_alone, started
@@ -23,12 +24,12 @@ SECONDS = 60
 
 
 @contextmanager
-def writing_owner(path: Path) -> Iterator[int]:
-    """Have another process own both sides, and put without end; yields its pid."""
+def writing_owner(path: Path, mode: Mode) -> Iterator[int]:
+    """Have another process own the queue, and put without end; yields its pid."""
     begun = Signal()
 
     def own() -> None:
-        with PersistentQueue(path) as queue:
+        with PersistentQueue(path, mode=mode) as queue:
             queue.put_many([b"bad", b"held", b"waiting"])
             queue.receive().reject("it is bad")
             held = queue.receive()
@@ -50,9 +51,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "orders"
 
 
-def test_looking_works_while_another_process_owns_and_writes(path: Path) -> None:
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_looking_works_while_another_process_owns_and_writes(path: Path, mode: Mode) -> None:
     """And takes nothing: depth only grows, each offset is there once."""
-    with writing_owner(path) as pid:
+    with writing_owner(path, mode) as pid:
         first = json.loads(run_alone("stats", path, "--json").out)
         assert (first["dead"], first["leased"], first["last_writer"]["pid"]) == (1, 1, pid)
         for words in (["ls"], ["peek", "-n", "1000"], ["dead", "list"], ["prepared"], ["verify"]):
@@ -69,7 +71,7 @@ def test_looking_works_while_another_process_owns_and_writes(path: Path) -> None
 
 def test_messages_are_put_through_the_owner(path: Path) -> None:
     """It continues meanwhile, and has them when the command ends."""
-    with writing_owner(path):
+    with writing_owner(path, "shared"):
         ran = run_alone("put", path, "--lines", "--json", stdin=b'"a"\n"b"\n"c"\n')
         assert (ran.code, ran.err, ran.document["count"]) == (0, "", 3)
         with PersistentQueue(path, mode="read_only") as queue:
@@ -79,9 +81,9 @@ def test_messages_are_put_through_the_owner(path: Path) -> None:
         ]
 
 
-def test_a_taken_read_side_names_the_owner(path: Path) -> None:
+def test_an_application_that_has_the_queue_alone_is_named(path: Path) -> None:
     """With the exit code of what may work later."""
-    with writing_owner(path) as pid:
+    with writing_owner(path, "exclusive") as pid:
         ran = run_alone("get", path)
         assert (ran.code, ran.out) == (75, b"")
         assert ran.err.startswith(f"error: process {pid} on ")
@@ -100,7 +102,7 @@ def test_exit_codes_reach_the_shell(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_a_waiting_get(path: Path) -> None:
     """With 130; what was written and acknowledged does not come again."""
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     with started("get", path, "-n", "2", "--json") as process:
         assert process.stdout is not None
         with PersistentQueue(path, mode="shared") as queue:
@@ -111,13 +113,13 @@ def test_ctrl_c_ends_a_waiting_get(path: Path) -> None:
         out, err = process.communicate(timeout=SECONDS)
         assert (process.returncode, out) == (130, b"")
         assert b"Traceback" not in err
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.stats().depth == 0
 
 
 def test_a_slow_pipe_puts_each_line_as_it_comes_and_ctrl_c_says_how_many(path: Path) -> None:
     """Nothing waits for a batch to be full."""
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     with started("put", path, "--lines", "--json") as process, PersistentQueue(path, mode="read_only") as queue:
         assert process.stdin is not None
         for count in (1, 2):
@@ -132,7 +134,7 @@ def test_a_slow_pipe_puts_each_line_as_it_comes_and_ctrl_c_says_how_many(path: P
 
 def test_what_could_not_be_written_stays_in_the_queue(path: Path) -> None:
     """Whoever read the output has gone: quiet, with 141, and nothing is acknowledged or counted."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put_many([b"x" * 2**20] * 3)
     with started("get", path, "-n", "3") as process:
         assert process.stdout is not None
@@ -141,14 +143,14 @@ def test_what_could_not_be_written_stays_in_the_queue(path: Path) -> None:
         assert process.wait(SECONDS) == 141
         assert process.stderr is not None
         assert process.stderr.read() == b""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.stats().depth == 3
         assert queue.receive(timeout=5).delivery_count == 1
 
 
 def test_a_progress_bar_is_shown_on_a_terminal_only(path: Path, tmp_path: Path) -> None:
     """On standard error, so that the output stays what it is."""
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     (tmp_path / "lines").write_bytes(b"1\n" * 1500)
     ours, theirs = pty.openpty()
     try:
@@ -190,7 +192,7 @@ def _without(stream: str, *arguments: object) -> subprocess.CompletedProcess[byt
 
 def test_a_command_without_a_standard_output_does_nothing_and_says_so(path: Path) -> None:
     """What it took would be lost."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put(b"one")
     for arguments in (("get", path), ("peek", path), ("put", path, "two")):
         ran = _without(">", *arguments)

@@ -30,7 +30,7 @@ def test_ps_lists_owner_and_clients_with_what_they_have_in_hand(tmp_path: Path) 
 def test_ps_says_if_no_process_shares_the_queue(tmp_path: Path) -> None:
     """A queue that is closed, or that one process owns alone."""
     path = tmp_path / "mail"
-    with PersistentQueue(path):
+    with PersistentQueue(path, mode="exclusive"):
         assert done("ps", path).text == f"no process shares {path}\n"
         assert done("ps", path, "--json").document == []
 

@@ -50,7 +50,7 @@ def test_what_a_put_may_ask_for_reaches_the_queue(path: Path) -> None:
     done("put", path, "urgent", "--priority", "9")
     done("put", path, "later", "--delay", "1000")
     done("put", path, "keyed", "--order-key", "k", "--ttl", "1000")
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         ready = queue.browse("ready")
         assert [each.payload for each in ready] == [b"plain", b"urgent", b"keyed"]
         assert ready[0].headers == {"tenant": "acme", "empty": "", "content-type": "text/plain"}
@@ -60,7 +60,7 @@ def test_what_a_put_may_ask_for_reaches_the_queue(path: Path) -> None:
 
 def test_a_deduplication_id_counts_once(path: Path) -> None:
     """The second put answers with the offset of the first."""
-    with PersistentQueue(path):
+    with PersistentQueue(path, mode="shared"):
         first = done("put", path, "charge", "--dedup-id", "order-1").text
         done("put", path, "other")
         assert done("put", path, "charge", "--dedup-id", "order-1").text == first
@@ -114,7 +114,7 @@ def test_more_lines_than_one_batch_are_all_put_in_order(path: Path) -> None:
 
 def test_a_full_queue_ends_with_75(path: Path) -> None:
     """The owner has no room, and the put is taken back."""
-    with PersistentQueue(path, maxsize=1) as owner:
+    with PersistentQueue(path, mode="shared", maxsize=1) as owner:
         owner.put(b"one")
         ran = run("put", path, "two", "--timeout", "0")
         assert (ran.code, ran.out) == (75, b"")

@@ -14,7 +14,7 @@ def test_what_is_no_number_of_seconds_is_refused_before_anything_is_put(
     tmp_path: Path, option: str, value: str
 ) -> None:
     """With the name of the option."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         queue.put(b"one")
     ended = run("put", tmp_path / "orders", "two", option, value)
     assert ended.code == 64

@@ -65,7 +65,7 @@ def test_it_takes_over_from_an_application_and_gives_the_queue_back(tmp_path: Pa
 def test_a_queue_that_is_open_in_another_mode_is_named_and_left(tmp_path: Path) -> None:
     """The exit code says that it may be tried later."""
     path = tmp_path / "q"
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         ran = run_alone("serve", path)
         assert ran.code == 75
         assert f"process {os.getpid()}" in ran.err
@@ -91,7 +91,7 @@ def test_all_queues_of_a_directory_are_owned_those_of_later_too(tmp_path: Path) 
             assert str(tmp_path / "a") in line["message"]
             queue.put(b"a")
             assert not queue.is_owner
-        with PersistentQueue(tmp_path / "b"):
+        with PersistentQueue(tmp_path / "b", mode="exclusive"):
             assert "mode='shared'" in json.loads(_said(server, "is not served"))["message"]
         _said(server, "is owned by this process")
         shutil.rmtree(tmp_path / "a")
@@ -101,10 +101,10 @@ def test_all_queues_of_a_directory_are_owned_those_of_later_too(tmp_path: Path) 
 
 def test_one_queue_that_cannot_be_owned_at_the_start_leaves_all_of_them(tmp_path: Path) -> None:
     """So a supervisor starts it again."""
-    PersistentQueue(tmp_path / "a").close()
-    with PersistentQueue(tmp_path / "b"):
+    PersistentQueue(tmp_path / "a", mode="exclusive").close()
+    with PersistentQueue(tmp_path / "b", mode="exclusive"):
         assert run_alone("serve", tmp_path).code == 75
-    PersistentQueue(tmp_path / "a").close()
+    PersistentQueue(tmp_path / "a", mode="exclusive").close()
 
 
 def test_the_directory_may_be_removed_while_it_serves(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_directory_may_be_removed_while_it_serves(tmp_path: Path) -> None:
 def test_it_runs_in_this_process_until_a_signal_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And leaves the handlers of signals as they were."""
     path, looks = tmp_path / "q", list[int]()
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     before = signal.getsignal(signal.SIGTERM)
     look = serving.Served.look
 
@@ -135,7 +135,7 @@ def test_it_runs_in_this_process_until_a_signal_comes(tmp_path: Path, monkeypatc
     monkeypatch.setattr(serving.Served, "look", looking)
     assert run("serve", path).code == 0
     assert signal.getsignal(signal.SIGTERM) is before
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
 
 
 ROUNDS = 3
@@ -165,7 +165,7 @@ def _work(path: Path, name: str, said: Signal, over: Path) -> None:
 def test_a_rolling_restart_fails_no_put_and_no_take(tmp_path: Path) -> None:
     """Each next one takes over from the one before, which ends later; clients put and take all the time."""
     path, over, said = tmp_path / "q", tmp_path / "over", Signal()
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     workers = [Child(lambda name=name: _work(path, name, said, over)) for name in ("a", "b", "c")]  # type: ignore[misc]
     try:
         for _ in workers:
@@ -189,7 +189,7 @@ def test_a_rolling_restart_fails_no_put_and_no_take(tmp_path: Path) -> None:
         said.close()
     total = sum(tallies, Counter[str]())
     assert set(total) == {"put", "taken"}, total
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.stats().depth == total["put"] - total["taken"]
 
 

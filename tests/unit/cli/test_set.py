@@ -4,6 +4,7 @@ import logging
 import re
 import shlex
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.engine.configuring import configure_closed
 from holdfast.queue.options.settings import DEFAULTS, checked
+from support.processes.children import child
 from support.processes.cli import done, run, run_alone
+from support.processes.threads import wait_until
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A queue with a default group that has begun, in a directory whose name a shell has to quote."""
     (tmp_path / "my data").mkdir()
-    with PersistentQueue(tmp_path / "my data/orders", maxsize=7, backoff=[1, 2.5]) as queue:
+    with PersistentQueue(tmp_path / "my data/orders", mode="exclusive", maxsize=7, backoff=[1, 2.5]) as queue:
         queue.put(b"x")
         queue.get()
     return tmp_path / "my data/orders"
@@ -61,7 +64,7 @@ def test_without_values_it_shows_all_settings(path: Path) -> None:
 
 def test_it_shows_the_settings_of_another_group(path: Path) -> None:
     """Each group has its own."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.groups.create("billing", lease_seconds=9)
     assert states(path, "--group", "billing") == {"maxsize": (7, "set", None), "lease_seconds": (9, "set", "billing")}
     ran = run("set", path, "--group", "nix")
@@ -71,14 +74,14 @@ def test_it_shows_the_settings_of_another_group(path: Path) -> None:
 
 def test_a_default_group_that_has_not_begun_gets_them_when_it_does(tmp_path: Path) -> None:
     """They wait in queue.json."""
-    PersistentQueue(tmp_path / "orders", maxsize=3).close()
+    PersistentQueue(tmp_path / "orders", mode="exclusive", maxsize=3).close()
     shutil.rmtree(tmp_path / "orders/groups/default")
     assert states(tmp_path / "orders") == {"maxsize": (3, "set", None)}
     expected = {"maxsize": (3, "set", None), "lease_seconds": (5.0, "set", "default")}
     for more in ((), ("--rebuilt",)):
         assert done("set", tmp_path / "orders", "lease_seconds=5", *more)
         assert states(tmp_path / "orders") == expected
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         queue.put(b"x")
         queue.get()
     assert states(tmp_path / "orders") == expected
@@ -93,7 +96,7 @@ def test_values_are_those_of_toml_or_words(path: Path) -> None:
         *("max_bytes=10_737_418_240", "--json"),
     )
     assert {each["name"]: each["value"] for each in changed.document}["max_deliveries"] is None
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.settings["flush"] == FlushPolicy.every(commits=10, seconds=0.5)
         assert queue.settings["expired"] == "dead"
         assert queue.settings["max_deliveries"] is None
@@ -146,19 +149,24 @@ def test_a_mistake_is_one_line_and_changes_nothing(path: Path, arguments: list[s
 
 
 def test_an_open_queue_is_configured_by_its_owner(path: Path) -> None:
-    """The command says so, for the write side and for the group; what the owner does not have it may change."""
-    with PersistentQueue(path, mode="produce"):
-        ran = run_alone("set", path, "maxsize=9")
-        assert ran.code == 75
-        (line,) = ran.err.splitlines()
-        assert line.startswith(f"error: the write side of {path} is owned by process ")
-        assert line.endswith(": call configure() of the queue in that process, or stop it first")
-        assert done("set", path, "lease_seconds=9")
-    with PersistentQueue(path, mode="consume"):
-        ran = run_alone("set", path, "lease_seconds=5")
-        assert ran.code == 75
-        assert f"group 'default' of {path} is owned by process " in ran.err
-        assert states(path)["lease_seconds"] == (9, "set", "default")
+    """If one has it alone, the command says so, for the queue and for the group."""
+    before = states(path)
+    with child(lambda: own(path)) as process:
+        wait_until((path.parent / "ready").exists)
+        for argument, what in (("maxsize=9", "write side of"), ("lease_seconds=5", "group 'default' of")):
+            ran = run_alone("set", path, argument)
+            assert ran.code == 75
+            (line,) = ran.err.splitlines()
+            assert f"{what} {path} is owned by process {process.pid} on " in line
+            assert line.endswith(": call configure() of the queue in that process, or stop it first")
+        assert states(path) == before
+
+
+def own(path: Path) -> None:
+    """Have the queue alone, until this process is killed."""
+    with PersistentQueue(path, mode="exclusive"):
+        (path.parent / "ready").touch()
+        signal.pause()
 
 
 def test_what_the_configuration_has_chosen_is_changed_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,21 +200,21 @@ def test_what_the_configuration_has_chosen_is_changed_there(path: Path, monkeypa
 )
 def test_the_command_that_an_error_prints_makes_the_program_open(path: Path, group: str, asked: dict[str, Any]) -> None:
     """Copied into a shell as it is."""
-    with PersistentQueue(path, dedup_window=60) as queue:
+    with PersistentQueue(path, mode="exclusive", dedup_window=60) as queue:
         queue.groups.create("billing", max_deliveries=2, expired="drop")
     with pytest.raises(ConfigError) as caught:
-        PersistentQueue(path, group=group, **asked)
+        PersistentQueue(path, mode="exclusive", group=group, **asked)
     assert run_alone(*advised(caught.value)).code == 0
-    with PersistentQueue(path, group=group, **asked) as queue:
+    with PersistentQueue(path, mode="exclusive", group=group, **asked) as queue:
         assert {name: queue.settings[name] for name in asked} == checked(asked)  # type: ignore[literal-required]
 
 
 @pytest.mark.parametrize("group", ["default", "billing"])
 def test_settings_of_a_group_that_were_lost_are_set_anew(path: Path, group: str) -> None:
     """By the command that the error prints; the queue keeps its own."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.groups.create("billing", max_deliveries=2)
-    with PersistentQueue(path, group="billing") as queue:
+    with PersistentQueue(path, mode="exclusive", group="billing") as queue:
         assert queue.get() == b"x"
     lose(path / f"groups/{group}/group.json")
     ran = run("set", path, "--group", group, "--json")
@@ -214,24 +222,24 @@ def test_settings_of_a_group_that_were_lost_are_set_anew(path: Path, group: str)
     lost = {each["name"]: each["value"] for each in ran.document if each["state"] == "lost"}
     assert lost == dict.fromkeys(["max_deliveries", "backoff", "lease_seconds", "dead_letter_seconds", "expired"])
     with pytest.raises(CorruptionError) as caught:
-        PersistentQueue(path, group=group)
+        PersistentQueue(path, mode="exclusive", group=group)
     ran = run("set", path, "--group", group, "lease_seconds=5")
     assert (ran.code, ran.out) == (2, b"")
     assert advised(RuntimeError(ran.err)) == advised(caught.value)
     assert done(*advised(caught.value), "lease_seconds=5")
     assert states(path, "--group", group) == {"maxsize": (7, "set", None), "lease_seconds": (5, "set", group)}
-    with PersistentQueue(path, group=group) as queue:
+    with PersistentQueue(path, mode="exclusive", group=group) as queue:
         assert queue.settings["lease_seconds"] == 5
 
 
 def test_a_damaged_document_is_made_whole_with_the_settings_that_are_given(path: Path) -> None:
     """Before any handle has rebuilt it; the progress of the group stays."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put(b"y")
     lose(path / "groups/default/group.json")
     assert done("set", path, "--rebuilt", "lease_seconds=5")
     assert states(path) == {"maxsize": (7, "set", None), "lease_seconds": (5, "set", "default")}
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert (queue.recovery.clean, queue.get(timeout=0)) == (True, b"y")
 
 
@@ -249,11 +257,11 @@ def test_settings_of_a_queue_that_were_lost_are_set_anew(path: Path) -> None:
     assert ran.code == 2
     assert re.search("^maxsize +- +lost +queue$", ran.text, re.MULTILINE)
     with pytest.raises(CorruptionError) as caught:
-        PersistentQueue(path)
+        PersistentQueue(path, mode="exclusive")
     assert run("set", path, "lease_seconds=5").code == 2
     assert done(*advised(caught.value), "dedup_max=9")
     assert states(path) == {"dedup_max": (9, "set", None), "backoff": ([1, 2.5], "set", "default")}
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.settings["dedup_max"] == 9
 
 

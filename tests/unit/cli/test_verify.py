@@ -18,7 +18,7 @@ def queue(tmp_path: Path) -> SmallQueue:
 
 def test_an_undamaged_queue_ends_with_0(queue: SmallQueue, tmp_path: Path) -> None:
     """Several queues have a line each, in the order given."""
-    PersistentQueue(tmp_path / "empty").close()
+    PersistentQueue(tmp_path / "empty", mode="exclusive").close()
     first, second = done("verify", tmp_path / "empty", queue.root, "--json").documents
     assert (first["path"], first["ok"], first["message_count"]) == (str(tmp_path / "empty"), True, 0)
     assert (second["path"], second["ok"], second["file_count"]) == (str(queue.root), True, 3)
@@ -55,7 +55,7 @@ def test_damage_counts_most_among_several_queues(queue: SmallQueue, tmp_path: Pa
 
 def test_an_identity_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
     """With nothing to rebuild it from."""
-    PersistentQueue(tmp_path / "empty").close()
+    PersistentQueue(tmp_path / "empty", mode="exclusive").close()
     (tmp_path / "empty" / "queue.json").write_text("rot")
     ran = run("verify", tmp_path / "empty")
     assert (ran.code, ran.out) == (2, b"")

@@ -25,7 +25,7 @@ MODULE = """
 import os, sys, time
 from holdfast.service.queue_service import QueueService
 
-service = QueueService("data", catalog=False)
+service = QueueService("data", mode="shared", catalog=False)
 orders = service.queue("orders", type=int, backoff=[])
 handled = service.queue("handled", type=list[int])
 
@@ -59,9 +59,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def put(*orders: int) -> None:
-    """Put orders, through whoever owns the queue."""
-    with QueueService("data", catalog=False) as service:
-        service.queue("orders", type=int, mode="submit").put_many(orders)
+    """Put orders, beside the processes that share the queue or alone."""
+    with QueueService("data", mode="shared", catalog=False) as service:
+        service.queue("orders", type=int).put_many(orders)
 
 
 def take_handled() -> list[list[int]]:

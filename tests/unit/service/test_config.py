@@ -102,7 +102,7 @@ def test_a_queue_opens_with_what_is_set(tmp_path: Path) -> None:
     """The names and values are those of ``PersistentQueue``."""
     options = load_config(written(tmp_path, EVERYTHING), {}).options("orders")
     queues_own = {name: value for name, value in options.items() if name not in ("compress_bytes", "also_read")}
-    with PersistentQueue(tmp_path / "orders", **queues_own) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", **queues_own) as queue:
         queue.put(b"x")
         assert queue.get() == b"x"
 

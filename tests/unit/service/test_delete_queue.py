@@ -222,12 +222,12 @@ def test_a_link_in_a_queue_is_removed_and_what_it_points_to_stays(tmp_path: Path
 
 
 @pytest.mark.parametrize("group", ["default", "audit"])
-def test_a_queue_that_another_handle_owns_a_side_of_stays(group: str) -> None:
-    """Each group has a lock of its own."""
+def test_a_queue_that_another_handle_owns_stays(group: str) -> None:
+    """With whichever group."""
     storage = used()
     with (
         opened(storage) as service,
-        PersistentQueue(ROOT / "orders", mode="consume", group=group, storage=storage) as other,
+        PersistentQueue(ROOT / "orders", mode="exclusive", group=group, storage=storage) as other,
     ):
         with pytest.raises(QueueLockedError, match="close it, then delete it"):
             service.delete_queue("orders")

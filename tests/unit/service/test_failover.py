@@ -16,6 +16,7 @@ from holdfast import (
     StorageError,
     UsageError,
 )
+from holdfast.queue.options.queue_options import Mode
 from holdfast.service import failover
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
@@ -141,20 +142,21 @@ def test_adopting_takes_over_at_once_and_until_it_is_finished(service: QueueServ
     orders = service.adopt(path)
     assert orders is service.queue("orders")
     with pytest.raises(QueueLockedError):
-        PersistentQueue(path)
+        PersistentQueue(path, mode="exclusive")
     assert sorted(map(str, bodies_of(orders, 2))) == ["a", "b"]
     while orders.failover.paths:
         with pytest.raises(Empty):
             orders.receive(timeout=0.02)
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     leave_behind(elsewhere, "c")
     late = service.adopt(path, name="late")
     assert bodies_of(late, 1) == ["c"]
 
 
-def test_a_node_that_lives_is_not_adopted(service: QueueService, elsewhere: Path) -> None:
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_node_that_lives_is_not_adopted(service: QueueService, elsewhere: Path, mode: Mode) -> None:
     """The error names it; once it is dead it can be."""
-    with PersistentQueue(elsewhere, mode="produce") as node:
+    with PersistentQueue(elsewhere, mode=mode) as node:
         node.put(b'"a"')
         with pytest.raises(QueueLockedError):
             service.adopt(elsewhere)
@@ -172,12 +174,14 @@ def test_what_cannot_be_adopted_is_refused(service: QueueService, elsewhere: Pat
         service.adopt(path)
     with pytest.raises(ConfigError, match="takes part"):
         service.adopt(orders.path)
-    service.queue("puts", mode="produce")
+    for name in ("looks", "more-looks"):
+        PersistentQueue(service.path / name, mode="exclusive").close()
+    service.queue("looks", mode="read_only")
     with pytest.raises(UsageError, match="takes nothing"):
-        service.adopt(path, name="puts")
+        service.adopt(path, name="looks")
     with pytest.raises(UsageError, match="takes nothing"):
-        service.queue("more-puts", mode="produce", also_read=[path])
-    assert "more-puts" not in service.queues
+        service.queue("more-looks", mode="read_only", also_read=[path])
+    assert "more-looks" not in service.queues
 
 
 def test_closing_gives_back_what_was_taken_over(service: QueueService, elsewhere: Path) -> None:
@@ -186,7 +190,7 @@ def test_closing_gives_back_what_was_taken_over(service: QueueService, elsewhere
     orders = service.adopt(path)
     orders.receive(timeout=10)
     service.close()
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.receive(timeout=10).delivery_count == 2
 
 
@@ -208,7 +212,7 @@ def test_nothing_is_taken_over_by_a_queue_that_is_being_closed(service: QueueSer
         orders.receive(timeout=0)
     with pytest.raises(ClosedError):
         orders.adopt(elsewhere / "more")
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
 
 
 def test_whoever_sleeps_looks_again_when_a_queue_is_adopted(service: QueueService, elsewhere: Path) -> None:

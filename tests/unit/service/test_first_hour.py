@@ -31,6 +31,7 @@ from holdfast import (
     TypedQueue,
     UsageError,
 )
+from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 
 
@@ -49,12 +50,13 @@ class Refund(msgspec.Struct):
 class World:
     """A directory with an open queue of bytes, and a service with an open queue of orders."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, mode: Mode) -> None:
         self.root = root
         self.clock = FakeClock()
         (root / "notes.txt").write_text("mine")
-        self.jobs = PersistentQueue(root / "jobs", clock=self.clock)
-        self.service = QueueService(root / "data", catalog=False)
+        self.mode = mode
+        self.jobs = PersistentQueue(root / "jobs", mode=mode, clock=self.clock)
+        self.service = QueueService(root / "data", mode=mode, catalog=False)
         self.orders: TypedQueue[Order] = self.service.queue("orders", type=Order, max_deliveries=3)
 
     def close(self) -> None:
@@ -84,10 +86,10 @@ class World:
         return getattr(self.jobs, verb)(*arguments)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """Return a world, and close it."""
-    world = World(tmp_path)
+@pytest.fixture(params=["shared", "exclusive"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    """Return a world whose queues are shared, or owned alone, and close it."""
+    world = World(tmp_path, request.param)
     yield world
     world.close()
 
@@ -122,14 +124,14 @@ def file_in_groups(world: World) -> None:
     """Leave a file beside the groups."""
     world.jobs.close()
     (world.root / "jobs/groups/notes").write_text("mine")
-    PersistentQueue(world.root / "jobs")
+    PersistentQueue(world.root / "jobs", mode=world.mode)
 
 
 def directory_in_spare(world: World) -> None:
     """Leave a directory beside the spare files."""
     world.jobs.close()
     (world.root / "jobs/spare/mine").mkdir()
-    PersistentQueue(world.root / "jobs")
+    PersistentQueue(world.root / "jobs", mode=world.mode)
 
 
 def configured(world: World) -> None:
@@ -147,7 +149,7 @@ def registered_twice(world: World) -> None:
     world.service.consumer(world.orders)(handle)
 
 
-FIRST = World.__init__.__code__.co_firstlineno + 6
+FIRST = World.__init__.__code__.co_firstlineno + 7
 """The line that opens the queue of orders first."""
 
 NAMES = "use 1 to 100 of the characters A-Z a-z 0-9 . _ - without a leading dot"
@@ -162,14 +164,14 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
     # Opening
     (
         "no path",
-        lambda _: PersistentQueue(None),
+        lambda world: PersistentQueue(None, mode=world.mode),
         TypeError,
         "the path of a queue is a str or a pathlib.Path, not NoneType",
     ),
     ("an empty path", lambda _: QueueService(""), ConfigError, "the path of the service is empty: name its directory"),
     (
         "a file as the path of a queue",
-        lambda world: PersistentQueue(world.root / "notes.txt"),
+        lambda world: PersistentQueue(world.root / "notes.txt", mode=world.mode),
         ConfigError,
         "{root}/notes.txt is a file; a queue is a directory: choose another path",
     ),
@@ -181,7 +183,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
     ),
     (
         "a directory with other files",
-        lambda world: PersistentQueue(world.root),
+        lambda world: PersistentQueue(world.root, mode=world.mode),
         ConfigError,
         "{root} is not a queue: it holds 'jobs' and no queue.json; choose an empty directory",
     ),
@@ -206,37 +208,37 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
     ),
     (
         "a data file that is too small",
-        lambda world: PersistentQueue(world.root / "none", data_file_bytes=1000),
+        lambda world: PersistentQueue(world.root / "none", mode=world.mode, data_file_bytes=1000),
         ConfigError,
         "data_file_bytes is from 16384 to 4294967295, not 1000",
     ),
     (
         "a size as text",
-        lambda world: PersistentQueue(world.root / "none", data_file_bytes="64M"),
+        lambda world: PersistentQueue(world.root / "none", mode=world.mode, data_file_bytes="64M"),
         ConfigError,
         "data_file_bytes is a number of bytes, not '64M'",
     ),
     (
         "no lock timeout",
-        lambda world: PersistentQueue(world.root / "none", lock_timeout=None),
+        lambda world: PersistentQueue(world.root / "none", mode=world.mode, lock_timeout=None),
         ConfigError,
         "lock_timeout is at least 0 seconds, not None",
     ),
     (
         "a bound as text",
-        lambda world: PersistentQueue(world.root / "none", max_bytes="1G"),
+        lambda world: PersistentQueue(world.root / "none", mode=world.mode, max_bytes="1G"),
         ConfigError,
         "max_bytes is a number of bytes, or None for no bound, not '1G'",
     ),
     (
         "a queue opened twice",
-        lambda world: PersistentQueue(world.root / "jobs"),
+        lambda world: PersistentQueue(world.root / "jobs", mode="exclusive"),
         QueueLockedError,
         "the write side of {root}/jobs " + HERE,
     ),
     (
         "a service opened twice",
-        lambda world: QueueService(world.root / "data", catalog=False).queue("orders"),
+        lambda world: QueueService(world.root / "data", mode="exclusive", catalog=False).queue("orders"),
         QueueLockedError,
         "the write side of {root}/data/orders " + HERE,
     ),
@@ -366,9 +368,9 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
     ),
     (
         "taking where nothing is taken",
-        lambda world: world.reopened("produce", "get"),
+        lambda world: world.reopened("read_only", "get"),
         UsageError,
-        "{root}/jobs was opened with mode='produce', which does not take; use 'exclusive' or 'consume'",
+        "{root}/jobs was opened with mode='read_only', which does not take; use 'exclusive' or 'consume'",
     ),
     (
         "taking after shutdown",
@@ -499,26 +501,31 @@ def test_a_mistake_gets_one_line_with_the_right_advice(
 ELSEWHERE = """
 import sys
 from holdfast import HoldfastError, PersistentQueue
-for options in ({}, {"mode": "consume", "lock_timeout": 0.01}):
+for options in ({"mode": "exclusive"}, {"mode": "exclusive", "lock_timeout": 0.01}, {"mode": "shared"}):
     try:
-        PersistentQueue(sys.argv[1], **options)
+        PersistentQueue(sys.argv[1], **options).close()
     except HoldfastError as error:
         print(f"{type(error).__name__}: {error}")
+    else:
+        print("it opens")
 """
 
 
 def test_a_queue_that_another_process_owns_says_which_and_what_helps(world: World) -> None:
-    """Putting, looking and taking apart have each a mode; waiting has an option."""
+    """It is shared if both say so; looking has a mode, and waiting an option."""
     found = subprocess.run(
         [sys.executable, "-c", ELSEWHERE, world.jobs.path], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    owner = f"process {os.getpid()} on {socket.gethostname()}"
+    owner = f"the write side of {world.jobs.path} is owned by process {os.getpid()} on {socket.gethostname()}"
     assert found == [
-        f"QueueLockedError: the write side of {world.jobs.path} is owned by {owner}: open it with mode='shared' "
-        "in all processes that put or take; here with mode='submit' to put, mode='read_only' (or `holdfast ls`) to "
-        "see, or mode='consume' to take if that process has mode='produce'; or stop that process, and lock_timeout= "
-        "waits for its end",
-        f"LockTimeoutError: group 'default' of {world.jobs.path} is owned by {owner} after 0.01 s: one process takes "
-        "for a group. Open it here with mode='read_only' (or `holdfast peek`) to see, or with another group= for "
-        "copies of all messages; or stop that process, and lock_timeout= waits for its end",
+        f"QueueLockedError: {owner}: {ELSEWHERE_ADVICE}",
+        f"LockTimeoutError: {owner} after 0.01 s: {ELSEWHERE_ADVICE}",
+        "it opens" if world.mode == "shared" else f"QueueLockedError: {owner}: {ELSEWHERE_ADVICE}",
     ]
+
+
+ELSEWHERE_ADVICE = (
+    "open it with mode='shared' in all processes that put or take; here with mode='submit' to put, mode='read_only' "
+    "(or `holdfast ls`) to see, or mode='consume' to take if that process has mode='produce'; or stop that process, "
+    "and lock_timeout= waits for its end"
+)

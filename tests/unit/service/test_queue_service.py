@@ -23,7 +23,7 @@ def test_queues_are_directories_of_the_service(service: QueueService) -> None:
     assert stat.S_IMODE(os.stat(service.path).st_mode) == 0o700
     orders.put({"number": 1})
     service.close()
-    with PersistentQueue(orders.path) as raw:
+    with PersistentQueue(orders.path, mode="exclusive") as raw:
         assert raw.get() == b'{"number":1}'
 
 
@@ -140,12 +140,12 @@ def test_an_unknown_content_type_is_a_dead_letter_that_says_which(service: Queue
 
 def test_a_queue_that_another_process_owns_is_refused_and_may_be_opened_later(service: QueueService) -> None:
     """The failed attempt leaves nothing behind."""
-    with PersistentQueue(service.path.parent / "owner") as owner:
+    with PersistentQueue(service.path.parent / "owner", mode="exclusive") as owner:
         (service.path).mkdir()
         (service.path / "orders").symlink_to(owner.path)
         with pytest.raises(Exception, match="symbolic link"):
             service.queue("orders")
-    with PersistentQueue(service.path / "jobs"), pytest.raises(QueueLockedError):
+    with PersistentQueue(service.path / "jobs", mode="exclusive"), pytest.raises(QueueLockedError):
         service.queue("jobs")
     assert service.queue("jobs").stats().depth == 0
 
@@ -169,17 +169,32 @@ def test_a_closed_service_says_so(service: QueueService) -> None:
     assert "closed" in repr(service)
 
 
-def test_modes_are_those_of_the_queue_below(service: QueueService) -> None:
-    """One process puts, another takes, a third submits and a fourth looks."""
-    produced = service.queue("orders", mode="produce")
-    with QueueService(service.path, catalog=False) as other:
-        consumed = other.queue("orders", mode="consume")
-        produced.put(1)
-        assert consumed.receive(timeout=5).body == 1
-        with QueueService(service.path, catalog=False) as third:
-            assert third.queue("orders", mode="submit").put(2) == 1
-            with QueueService(service.path, catalog=False) as fourth:
-                assert fourth.queue("orders", mode="read_only").peek(2)[-1].payload == b"2"
+def test_the_default_mode_is_that_of_the_queue_below(tmp_path: Path) -> None:
+    """It is said there only; a queue may have another one than its service."""
+    with (
+        PersistentQueue(tmp_path / "plain") as plain,
+        QueueService(tmp_path / "data", catalog=False) as service,
+        QueueService(tmp_path / "shared", mode="shared", catalog=False) as shared,
+    ):
+        assert service.queue("orders").raw.mode == plain.mode
+        assert shared.queue("orders").raw.mode == "shared"
+        assert shared.queue("mine", mode="exclusive").raw.mode == "exclusive"
+
+
+def test_modes_are_those_of_the_queue_below(tmp_path: Path) -> None:
+    """Two share a queue, and a third looks; one that owns a queue alone keeps others out."""
+    with (
+        QueueService(tmp_path, mode="shared", catalog=False) as service,
+        QueueService(tmp_path, mode="shared", catalog=False) as other,
+        QueueService(tmp_path, mode="read_only", catalog=False) as third,
+    ):
+        service.queue("orders").put(1)
+        assert other.queue("orders").receive(timeout=5).body == 1
+        service.queue("orders").put(2)
+        assert third.queue("orders").peek(2)[-1].payload == b"2"
+        other.queue("mine", mode="exclusive")
+        with pytest.raises(QueueLockedError, match="mode='shared'"):
+            service.queue("mine")
 
 
 def test_closing_again_closes_what_an_interruption_has_left_open(
@@ -199,7 +214,7 @@ def test_closing_again_closes_what_an_interruption_has_left_open(
     with pytest.raises(KeyboardInterrupt):
         service.close()
     service.close()
-    PersistentQueue(orders.path).close()
+    PersistentQueue(orders.path, mode="exclusive").close()
 
 
 def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(service: QueueService) -> None:

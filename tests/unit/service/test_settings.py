@@ -36,7 +36,7 @@ def test_the_file_counts_for_every_process_and_every_queue_that_is_there(
         assert (orders.settings["maxsize"], orders.settings["max_deliveries"]) == (5, None)
         assert orders.get() == "one"
     assert caplog.text.count("from now on") == 1  # the group had not begun, and is made with its own
-    with PersistentQueue(data / "orders") as raw:
+    with PersistentQueue(data / "orders", mode="exclusive") as raw:
         assert (raw.maxsize, raw.settings["max_deliveries"]) == (5, None)
     configure(data, "[queues.orders]\nmaxsize = 6\n")
     with QueueService(data, catalog=False) as service:
@@ -141,7 +141,7 @@ def test_an_argument_that_does_not_agree_is_not_blamed_on_the_file(data: Path) -
 def test_a_bound_of_the_file_that_the_queue_refuses_names_the_line(data: Path, *, is_there: bool) -> None:
     """Whether ``max_bytes`` is enough depends on the size of the queue's data files, wherever that is set."""
     if is_there:
-        PersistentQueue(data / "orders").close()
+        PersistentQueue(data / "orders", mode="exclusive").close()
     configure(data, "[queues.orders]\nmax_bytes = 50_000\n")
     place = r"holdfast\.toml, line 2: queues\.orders\.max_bytes: max_bytes=50000 leaves no room"
     with QueueService(data, catalog=False) as service, pytest.raises(ConfigError, match=place) as caught:
@@ -150,7 +150,7 @@ def test_a_bound_of_the_file_that_the_queue_refuses_names_the_line(data: Path, *
     assert found == (str(data / "holdfast.toml"), 2, "queues.orders.max_bytes")
     assert (data / "orders").exists() == is_there
     if is_there:
-        with PersistentQueue(data / "orders") as raw:
+        with PersistentQueue(data / "orders", mode="exclusive") as raw:
             assert raw.settings["max_bytes"] is None
 
 
@@ -158,7 +158,7 @@ def test_a_bound_of_the_file_is_compared_with_the_data_files_that_the_queue_has(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the default would be too large for it."""
-    PersistentQueue(data / "orders", data_file_bytes=20_000).close()
+    PersistentQueue(data / "orders", mode="exclusive", data_file_bytes=20_000).close()
     configure(data, "[defaults]\nmax_bytes = 50_000\n")
     with QueueService(data, catalog=False) as service:
         assert service.queue("orders").settings["max_bytes"] == 50_000

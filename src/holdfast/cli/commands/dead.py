@@ -28,7 +28,7 @@ _reason_option = click.option("--reason", type=click.Choice(DEAD_REASONS[1:]), h
 def dead() -> None:
     """List, retry or discard dead letters.
 
-    Works beside the processes that have the queue open, and when there are none.
+    Works beside the processes that share the queue, and when there are none.
     """
 
 
@@ -86,7 +86,7 @@ def _which(command: Command) -> Command:
 @json_option
 def retry(path: Path, offsets: tuple[int, ...], reason: str | None, all_: bool, group: str, as_json: bool) -> None:
     """Hand dead letters out again: those of these offsets, of one reason, or all."""
-    with sharing(path, group, otherwise="read_only") as queue:
+    with sharing(path, group) as queue:
         chosen = _choose(queue, offsets, reason, all_)
         _report("retried", queue.dead.retry(chosen), chosen if offsets else [], as_json=as_json)
 
@@ -101,7 +101,7 @@ def discard(
     path: Path, offsets: tuple[int, ...], reason: str | None, all_: bool, yes: bool, group: str, as_json: bool
 ) -> None:
     """Finish dead letters for good: those of these offsets, of one reason, or all. Asks before it does."""
-    with sharing(path, group, otherwise="read_only") as queue:
+    with sharing(path, group) as queue:
         chosen = _choose(queue, offsets, reason, all_)
         if chosen and not yes and not _is_sure(len(chosen), path):
             click.echo("nothing was discarded; --yes does not ask", err=True)

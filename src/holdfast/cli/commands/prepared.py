@@ -77,7 +77,7 @@ def _decided_by(transaction: PreparedTransaction) -> str:
 @json_option
 def commit(path: Path, transaction_id: str, force: bool, as_json: bool) -> None:
     """Commit a prepared transaction; a second time does nothing, and prints the same."""
-    with sharing(path, otherwise="submit") as queue:
+    with sharing(path) as queue:
         put = queue.commit_prepared(transaction_id, force=force)
     if as_json:
         write_json({"id": transaction_id, **span(put)})
@@ -92,7 +92,7 @@ def commit(path: Path, transaction_id: str, force: bool, as_json: bool) -> None:
 @json_option
 def abort(path: Path, transaction_id: str, force: bool, as_json: bool) -> None:
     """Abort a prepared transaction; a second time does nothing."""
-    with sharing(path, otherwise="submit") as queue:
+    with sharing(path) as queue:
         queue.abort_prepared(transaction_id, force=force)
     if as_json:
         write_json({"id": transaction_id})

@@ -76,7 +76,7 @@ def put(
 ) -> None:
     """Put messages: PAYLOAD, a file, or JSON lines on standard input.
 
-    Works beside the processes that have the queue open, and when there are none. Lines are put in batches as they
+    Works beside the processes that share the queue, and when there are none. Lines are put in batches as they
     come. A line that is not JSON ends it: those before it are put, nothing behind it is.
     """
     if (payload is not None) + (file is not None) + lines != 1:
@@ -88,7 +88,7 @@ def put(
     if content_type is not None or lines:
         headers.setdefault(_CONTENT_TYPE, content_type or JSON_CONTENT_TYPE)
     options["headers"] = CommonHeaders(headers)
-    with sharing(path, otherwise="submit", create=create) as queue, _told(as_json) as note:
+    with sharing(path, create=create) as queue, _told(as_json) as note:
         if lines:
             del options["dedup_id"]
             _put_lines(queue, timeout, note, options)

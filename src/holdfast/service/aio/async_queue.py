@@ -52,7 +52,6 @@ class AsyncQueue(Generic[Body]):
         self.sync = sync
         self.takes = Takes(sync.name, sync.failover, threads)
         self._threads = threads
-        self._is_submitting = sync.raw.mode == "submit"
 
     @property
     def name(self) -> str:
@@ -99,7 +98,7 @@ class AsyncQueue(Generic[Body]):
 
     async def _put(self, put: Callable[[float | None], Result], timeout: float | None) -> Result:
         seconds = wait_for(True, timeout)
-        return await self._threads.run_put(put, seconds, PUT_IS_UNKNOWN, is_submitting=self._is_submitting)
+        return await self._threads.run_put(put, seconds, PUT_IS_UNKNOWN)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 

@@ -62,20 +62,11 @@ class Threads:
         """Return the result of a call that may have to wait for others; as :meth:`run`."""
         return await self._wait(self._submit(self._patient, partial(call, *args, **options)), cancelled)
 
-    async def run_put(
-        self,
-        put: Callable[[float | None], Result],
-        timeout: float | None,
-        cancelled: str,
-        *,
-        is_submitting: bool = False,
-    ) -> Result:
+    async def run_put(self, put: Callable[[float | None], Result], timeout: float | None, cancelled: str) -> Result:
         """Return what ``put(timeout)`` returns: at once if there is space, else in slices until there is.
 
-        Cancelled before it began, it is not begun. ``is_submitting``: the owner of the queue may answer or not.
+        Cancelled before it began, it is not begun.
         """
-        if is_submitting:
-            return await self._wait_for_put(self._submit(self._patient, partial(put, timeout)), cancelled)
         with suppress(Full):
             return await self._wait_for_put(self._submit(self._brief, partial(put, 0.0)), cancelled)
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -15,7 +15,7 @@ from holdfast.queue.options.setting_values import read_seconds, read_setting, re
 from holdfast.queue.options.settings import DEFAULTS, checked
 
 PROGRAM_OPTIONS = frozenset({"mode", "can_own", "group", "type", "serializer", "version", "allow_pickle"})
-"""What only the program can know: which side it owns, and what its messages are."""
+"""What only the program can know: how it opens the queue, and what its messages are."""
 
 QUEUE_ONLY_OPTIONS = frozenset({"also_read"})
 """What makes no sense for all queues at once."""

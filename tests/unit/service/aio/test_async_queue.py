@@ -264,13 +264,16 @@ async def test_a_loop_that_does_not_stop_when_empty_waits_on(tmp_path: Path) -> 
 
 
 @in_a_loop
-async def test_puts_of_a_queue_that_others_own_are_submitted(tmp_path: Path) -> None:
-    """The owner takes them, here in the same process."""
-    async with AsyncQueueService(tmp_path, catalog=False) as owner, AsyncQueueService(tmp_path, catalog=False) as other:
+async def test_puts_into_a_queue_that_others_share_are_done_by_its_owner(tmp_path: Path) -> None:
+    """Here in the same process."""
+    async with (
+        AsyncQueueService(tmp_path, mode="shared", catalog=False) as owner,
+        AsyncQueueService(tmp_path, mode="shared", catalog=False) as other,
+    ):
         numbers = await owner.queue("numbers", type=int)
-        submitted = await other.queue("numbers", type=int, mode="submit")
-        assert sorted(await asyncio.gather(*(submitted.put(number, timeout=30) for number in range(3)))) == [0, 1, 2]
-        assert await submitted.put_many([3, 4]) == range(3, 5)
+        client = await other.queue("numbers", type=int)
+        assert sorted(await asyncio.gather(*(client.put(number, timeout=30) for number in range(3)))) == [0, 1, 2]
+        assert await client.put_many([3, 4]) == range(3, 5)
         assert sorted((await numbers.receive_many(5)).bodies) == [0, 1, 2, 3, 4]
 
 

@@ -58,7 +58,7 @@ def test_names_and_parameters_are_those_of_the_service_for_threads(sync: type, a
 @in_a_loop
 async def test_queues_of_another_program_are_opened_when_their_owner_is_gone(tmp_path: Path) -> None:
     """Opening may wait for a lock, and no task of the loop waits with it."""
-    raw = PersistentQueue(tmp_path / "numbers")
+    raw = PersistentQueue(tmp_path / "numbers", mode="exclusive")
     async with AsyncQueueService(tmp_path, catalog=False) as service:
         with pytest.raises(QueueLockedError):
             await service.queue("numbers")
@@ -88,7 +88,7 @@ async def test_tasks_that_open_a_queue_at_the_same_time_get_the_same(tmp_path: P
 async def test_the_queue_of_a_node_that_died_is_adopted(tmp_path: Path) -> None:
     """Its messages come first."""
     (tmp_path / "dead").mkdir()
-    with PersistentQueue(tmp_path / "dead" / "numbers") as raw:
+    with PersistentQueue(tmp_path / "dead" / "numbers", mode="exclusive") as raw:
         raw.put(b"1")
     async with AsyncQueueService(tmp_path / "live", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
@@ -127,7 +127,7 @@ async def test_closing_again_does_nothing_and_a_closed_service_says_so(tmp_path:
         service.transaction()
     await service.close()
     await until(lambda: not [each for each in threading.enumerate() if each.name.startswith("holdfast-asyncio")])
-    with PersistentQueue(tmp_path / "numbers") as raw:
+    with PersistentQueue(tmp_path / "numbers", mode="exclusive") as raw:
         assert [each.delivery_count for each in raw.browse()] == [0, 0]
 
 
@@ -141,7 +141,7 @@ async def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
     closing.cancel()
     await asyncio.wait([closing])
     await service.close()
-    PersistentQueue(tmp_path / "numbers").close()
+    PersistentQueue(tmp_path / "numbers", mode="exclusive").close()
 
 
 def test_importing_holdfast_does_not_import_asyncio() -> None:

@@ -257,8 +257,9 @@ async def test_an_error_of_the_disk_reaches_those_who_wait(tmp_path: Path, monke
 async def test_a_queue_that_takes_nothing_says_so(tmp_path: Path) -> None:
     """In the words of the plain queue."""
     async with AsyncQueueService(tmp_path, catalog=False) as service:
-        numbers = await service.queue("numbers", type=int, mode="produce")
-        await numbers.put(1)
+        await service.queue("numbers", type=int)
+    async with AsyncQueueService(tmp_path, mode="read_only", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
         with pytest.raises(HoldfastError, match="mode"):
             await numbers.receive()
 

@@ -90,6 +90,6 @@ async def run() -> None:
         await tasks.run()
 
 
-with PersistentQueue("jobs", mode="consume", expired="dead") as jobs:
+with PersistentQueue("jobs", mode="exclusive", expired="dead") as jobs:
     reveal_type(jobs.get())  # bytes
     print(jobs.browse("leased"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import ConfigError, UsageError
+from holdfast import ConfigError, PersistentQueue, UsageError
 from holdfast.service.queue_service import QueueService
 from holdfast.service.workers.consumer import check_annotation, make_consumer
 from support.processes.threads import wait_until
@@ -121,9 +121,10 @@ def test_annotations_that_cannot_be_made_out_ask_for_the_type(service: QueueServ
 
 def test_a_queue_that_takes_nothing_is_refused(service: QueueService) -> None:
     """By run, since it may be opened behind the registration."""
-    service.queue("orders", mode="submit")
+    PersistentQueue(service.path / "orders", mode="exclusive").close()
+    service.queue("orders", mode="read_only")
     service.consumer("orders")(handle)
-    with pytest.raises(ConfigError, match="mode='submit', which takes nothing"):
+    with pytest.raises(ConfigError, match="mode='read_only', which takes nothing"):
         service.run()
 
 

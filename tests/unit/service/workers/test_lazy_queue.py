@@ -17,10 +17,10 @@ def test_it_is_opened_by_its_first_put_and_not_before(tmp_path: Path) -> None:
     opened: list[PersistentQueue] = []
 
     def open_queue() -> PersistentQueue:
-        opened.append(PersistentQueue(tmp_path / "orders", mode="submit"))
+        opened.append(PersistentQueue(tmp_path / "orders", mode="shared", can_own=False))
         return opened[-1]
 
-    lazy = LazyQueue(tmp_path / "orders", "submit", open_queue)
+    lazy = LazyQueue(tmp_path / "orders", open_queue)
     raw = cast(PersistentQueue, lazy)
     orders: TypedQueue[int] = TypedQueue("orders", raw, Codec(Registry(), type=int), FailoverSource(raw, _no_other))
     assert not opened
@@ -38,7 +38,7 @@ def test_it_is_opened_by_its_first_put_and_not_before(tmp_path: Path) -> None:
 
 def test_one_that_was_closed_unused_is_not_opened_any_more(tmp_path: Path) -> None:
     """Nothing is made."""
-    lazy = LazyQueue(tmp_path / "orders", "submit", lambda: PersistentQueue(tmp_path / "orders", mode="submit"))
+    lazy = LazyQueue(tmp_path / "orders", lambda: PersistentQueue(tmp_path / "orders", mode="shared"))
     lazy.close()
     with pytest.raises(ClosedError):
         lazy.put(b"1")

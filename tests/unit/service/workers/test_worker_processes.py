@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +21,13 @@ from support.service.consumers import SECONDS, lives, run_until_finished, runnin
 from support.service.worker_handlers import DATA_VARIABLE, JOURNAL_VARIABLE, Task, handle, handle_with_delivery, noted
 
 Tasks = TypedQueue[Task]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[QueueService]:
+    """A service that shares its queues with its worker processes."""
+    with QueueService(tmp_path / "data", mode="shared", catalog=False) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -129,10 +137,8 @@ def test_handlers_that_outlast_their_grace_are_killed_and_their_messages_given_b
     assert tasks.receive(timeout=SECONDS).delivery_count == 1
 
 
-def test_a_handler_in_a_worker_process_puts_through_the_owner_and_owns_nothing(
-    service: QueueService, tasks: Tasks, journal: Path
-) -> None:
-    """Its modules open queues as they do anywhere: to submit, here; taking is refused, and run() does nothing."""
+def test_a_handler_in_a_worker_process_puts_as_a_client(service: QueueService, tasks: Tasks, journal: Path) -> None:
+    """Its modules open queues as they do anywhere; taking is refused there, and run() does nothing."""
     results = service.queue("results", type=str)
     service.consumer(tasks, processes=1)(handle)
     tasks.put_many([Task(0, "put"), Task(1, "receive"), Task(2, "run")])
@@ -141,6 +147,27 @@ def test_a_handler_in_a_worker_process_puts_through_the_owner_and_owns_nothing(
     assert results.receive(timeout=0).body == f"from process {begun(journal, 0)[0]}"
     (letter,) = tasks.dead.list()
     assert letter.detail.startswith("a worker process takes nothing from 'tasks' by itself")
+
+
+def test_worker_processes_put_nothing_beside_a_service_that_owns_its_queues_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They handle messages; the error of a put says what the service needs."""
+    monkeypatch.setenv(JOURNAL_VARIABLE, str(tmp_path / "journal"))
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
+    with QueueService(tmp_path / "data", mode="exclusive", catalog=False) as service:
+        tasks: Tasks = service.queue("tasks", type=Task, backoff=[], max_deliveries=1)
+        results = service.queue("results", type=str)
+        service.consumer(tasks, processes=1)(handle)
+        tasks.put_many([Task(0, "put"), Task(1)])
+        run_until_finished(service, "tasks")
+        assert done(tmp_path / "journal") == [1]
+        (letter,) = tasks.dead.list()
+        assert letter.exception == "holdfast.errors.QueueLockedError"
+        assert letter.detail.startswith(f"process {os.getpid()} on ")
+        assert f"has {results.path} open with mode='exclusive'" in letter.detail
+        assert letter.detail.endswith("handle the messages in threads, without processes=")
+        assert results.qsize() == 0
 
 
 def test_several_consumers_share_as_many_processes_as_the_command_line_says(

@@ -1,4 +1,4 @@
-"""A queue as a worker process has it: to put through its owner, and opened when it is used first."""
+"""A queue as a worker process has it: it puts as a client of the owner, and is opened when it is used first."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from holdfast.queue.persistent_queue import PersistentQueue
 
 
 class LazyQueue:
-    """Represents a :class:`PersistentQueue` that puts through its owner; nothing is touched before the first call.
+    """Represents a :class:`PersistentQueue` of the mode "shared"; nothing is touched before the first call.
 
     Parameters
     ----------
     path : Path
         The queue's directory.
-    mode : str
-        How it is opened.
     open_queue : callable
         Opens it.
     """
 
+    mode = "shared"
     group = "default"
     can_take = False
     is_owner = False
 
-    def __init__(self, path: Path, mode: str, open_queue: Callable[[], PersistentQueue]) -> None:
+    def __init__(self, path: Path, open_queue: Callable[[], PersistentQueue]) -> None:
         self.path = path
-        self.mode = mode
         self._open_queue = open_queue
         self._lock = threading.Lock()
         self._queue: PersistentQueue | None = None
@@ -75,8 +73,8 @@ class LazyQueue:
 
     def _refusal(self) -> UsageError:
         return UsageError(
-            f"a worker process takes nothing from {self.path.name!r} by itself: the process that started it owns the "
-            "queue and hands it its messages; put into queues here, and take from them there"
+            f"a worker process takes nothing from {self.path.name!r} by itself: the process that started it takes "
+            "the messages and hands them over; put into queues here, and take from them there"
         )
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 Worker processes are spawned: they import the module of the handler, and the main module, before they are given any
 work. What those modules do with a service there must not reach for the locks of the process that started them:
-``service.queue()`` opens queues to submit only, when they are used first, and ``service.run()`` returns at once.
+``service.queue()`` opens queues as a client when they are used first, and ``service.run()`` returns at once.
 
 The role is in the process's name, which multiprocessing sets before it imports anything of the program's.
 """
