@@ -4,9 +4,9 @@
 holds on until all have answered. In some rounds the winner is killed instead of closing, and the next race begins at
 once; the killed one is replaced behind that.
 
-The locks are those of the two sides, and the owner lock. Its winner does not close between two races: it holds on while
-the others begin to race. Then it removes all of ``.owner/``, and releases the lock of a file that has no name by then.
-So some of the others have opened the file that was removed, and some the new one.
+In turn they open the queue in the mode "exclusive", and take the owner lock. The winner of that does not close between
+two races: it holds on while the others begin to race. Then it removes all of ``.owner/``, and releases the lock of a
+file that has no name by then. So some of the others have opened the file that was removed, and some the new one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from proof.scoreboard import Run
 from support.processes.children import Child
 
 RACERS = 16
-MODES = ("produce", "consume", "own")
+MODES = ("exclusive", "own")
 NO_EPOCH = bytes(16)
 LATER_TRIES = 3
 LEAVES_SECONDS_MAX = 0.005
@@ -62,7 +62,7 @@ class Racer:
         return self._child.pid
 
     def tell(self, word: bytes) -> None:
-        """Tell it to take a lock (``p`` or ``c``: which side; ``o``: the owner's), or to release it (``x``, ``r``).
+        """Tell it to open the queue (``e``) or take the owner lock (``o``), or to release it (``x``, ``r``).
 
         Behind ``o`` is the epoch of the owner before. ``r`` removes the directory of the owner, then releases.
         """
@@ -99,7 +99,7 @@ def _race(path: Path, told: int, answer: int, inherited: list[int]) -> None:
             elif word == b"o":
                 held, said = _own(path, os.read(told, len(NO_EPOCH)))
             else:
-                held = PersistentQueue(path, mode="produce" if word == b"p" else "consume")
+                held = PersistentQueue(path, mode="exclusive")
                 said = f"won {os.getpid()}"
         except QueueLockedError as error:
             said = f"lost {error.pid}"
@@ -143,8 +143,10 @@ class Tally:
 
 
 def race(path: Path, *, rounds: int, seed: int) -> Tally:
-    """Hold so many races for one queue, in turn for its two sides and the owner lock; raises RaceError."""
-    Child(lambda: PersistentQueue(path).close()).wait()  # not here: this process has no queue, and no threads
+    """Hold so many races, in turn for an exclusive queue and the owner lock; raises RaceError."""
+    Child(
+        lambda: PersistentQueue(path, mode="exclusive").close()
+    ).wait()  # not here: this process has no queue, and no threads
     choice, tally, racers = random.Random(seed), Tally(), list[Racer]()
     try:
         while tally.races < rounds:
@@ -230,7 +232,7 @@ def main(rounds: int, seed: int, on_disk: bool) -> None:
             run.record({}, violations=1)
             sys.exit(1)
     seconds = time.monotonic() - started
-    click.echo(f"lock race: {tally.races} races of {RACERS} processes: write side, read side and owner in turn")
+    click.echo(f"lock race: {tally.races} races of {RACERS} processes: an exclusive queue and the owner lock in turn")
     click.echo(f"lock race: {tally.kills} winners killed, each followed by a race at once; {seconds:.0f} s")
     click.echo(f"lock race: {tally.removals} owners removed their directory and left in the middle of a race")
     click.echo("lock race: ok: one winner each, and all others were told its process id")

@@ -32,7 +32,7 @@ def test_killed_producers_and_consumers_lose_double_and_halve_nothing(tmp_path: 
 
 
 def test_of_16_processes_racing_for_a_lock_one_wins_also_after_winners_were_killed(tmp_path: Path) -> None:
-    """The others are told the winner's process id: write side, read side, and the owner whose directory was removed."""
+    """The others are told the winner's process id, also of an owner whose directory was removed."""
     tally = race(tmp_path / "queue", rounds=20, seed=SEED)
     assert tally.races >= 20
     assert tally.kills > 0

@@ -16,6 +16,7 @@ from holdfast.persistence.segment.frame_scanner import FrameScanner
 from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 from support.builders.small_queues import tiny_files_allowed
+from support.owners.second_groups import open_beside
 from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/queue")
@@ -105,7 +106,7 @@ def build() -> Victim:
         queue.groups.create(AUDIT)
     with (
         open_victim(storage, clock) as queue,
-        open_victim(storage, clock, group=AUDIT, mode="consume") as audit,
+        open_beside(queue, AUDIT, backoff=[]) as audit,
     ):
         _fill(queue, queue.stats().file_count + 2)
         used = queue.stats().next_offset - 1  # what stands in files that are not the last one
@@ -116,7 +117,7 @@ def build() -> Victim:
         _transactions(queue, clock)
     with (  # the next generations of their progress
         open_victim(storage, clock) as queue,
-        open_victim(storage, clock, group=AUDIT, mode="consume") as audit,
+        open_beside(queue, AUDIT, backoff=[]) as audit,
     ):
         _fill(queue, 3)
         _deliveries(queue)

@@ -15,10 +15,11 @@ from unittest.mock import patch
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.log.log_reader import LogReader
+from holdfast.queue.inspect.groups import Groups
 from holdfast.queue.local_engine import LocalEngine
-from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.producer import nonces
 from support.builders.handles import handle_of
+from support.owners.second_groups import open_beside
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.transaction_worlds import PatientClock
 
@@ -40,7 +41,7 @@ APPLICATION = "app"
 """Whose joint commits there are."""
 
 SLOW = "slow"
-"""The second group. It has a handle of its own, which does not put."""
+"""The second group. It has a handle of its own, beside that of the first one."""
 
 LIVING, DEAD = 1, 2
 """Numbers of the session that lives over all crashes, and of the one that does not."""
@@ -59,14 +60,11 @@ def slow_policy(policy: FlushPolicy) -> FlushPolicy:
     return policies[max(policies.index(policy) - 1, 0)]
 
 
-def open_queue(
-    storage: SimulatedStorage, name: str, policy: FlushPolicy, *, mode: Mode = "exclusive", group: str = "default"
-) -> PersistentQueue:
+def open_queue(storage: SimulatedStorage, name: str, policy: FlushPolicy) -> PersistentQueue:
     """Open a queue by its name."""
     return PersistentQueue(
         Path("/") / name,
-        mode=mode,
-        group=group,
+        mode="exclusive",
         flush=policy,
         data_file_bytes=DATA_FILE_BYTES,
         max_deliveries=None,
@@ -75,6 +73,24 @@ def open_queue(
         storage=storage,
         clock=CLOCK,
     )
+
+
+def open_slow(queue: PersistentQueue, policy: FlushPolicy) -> PersistentQueue:
+    """Open the second group of an open queue, under the next stronger policy."""
+    return open_beside(queue, SLOW, flush=slow_policy(policy), max_deliveries=None)
+
+
+@contextmanager
+def another_actor(queue: PersistentQueue) -> Iterator[Groups]:
+    """Return what makes and deletes groups of an open queue, and knows nothing of what that one has in memory.
+
+    So it works as another thread of the queue does in the worst case: only the lock of the groups is between them.
+    """
+    with PersistentQueue(queue.path, mode="read_only", storage=queue._storage, clock=CLOCK) as looking:
+        handle = handle_of(looking)
+        handle.options = handle_of(queue).options
+        yield looking.groups
+    take_apart(looking)
 
 
 def log_of(queue: PersistentQueue) -> list[tuple[int, bytes]]:
@@ -104,10 +120,11 @@ def take_apart(queue: PersistentQueue) -> None:
 
     All queues that took part in a transaction with it are closed before.
     """
-    handle, write_side = handle_of(queue), handle_of(queue).write_side
+    handle = handle_of(queue)
+    write_side = handle.write_side if handle._beside is None else None
     if write_side is not None:
         vars(write_side.deduplication).clear()
-    for part in (write_side, handle.read_side, handle.look_side, handle.submit_side, handle, queue):
+    for part in (write_side, handle.read_side, handle.look_side, handle, queue):
         if part is not None:
             vars(part).clear()
 

@@ -16,7 +16,7 @@ from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
 from holdfast.queue.options.put_options import as_seconds
 from proof.crash_states.asked import Waiting, in_turn, takeable, unfinished
 from proof.crash_states.history import History, InDoubt, Moment, Numbers, Part, Side, State
-from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW, log_of, once, open_queue, slow_policy, take_apart
+from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW, log_of, once, open_queue, open_slow, take_apart
 from support.builders.handles import handle_of
 from support.models.model import GroupState
 from support.storages.simulated_storage import SimulatedStorage
@@ -143,8 +143,7 @@ class Recovered:
             self.queues = {name: self._stack.enter_context(open_queue(storage, name, policy)) for name in names}
             first = next(iter(self.queues.values()), None)
             if first is not None and SLOW in first.groups.list():
-                slow = open_queue(storage, first.path.name, slow_policy(policy), mode="consume", group=SLOW)
-                self.slow = self._stack.enter_context(slow)
+                self.slow = self._stack.enter_context(open_slow(first, policy))
             self.seen = {
                 name: look(queue, self.slow if queue is first else None) for name, queue in self.queues.items()
             }

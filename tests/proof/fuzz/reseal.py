@@ -77,9 +77,3 @@ def resealed_document(text: bytes) -> bytes:
         return json.dumps(fields).encode()
     except (ValueError, TypeError, AttributeError, RecursionError):
         return text
-
-
-def resealed_verb(text: bytes) -> bytes:
-    """Return what is asked with its checksum in front."""
-    line = text.split(b"\n")[0]
-    return f"{crc(0, line):08x}\n".encode() + line + b"\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from holdfast.persistence.exchange.mailbox import Answer
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant, PartOf
 from holdfast.persistence.format.constants import (
     ENTRY_DEAD,
@@ -238,9 +237,6 @@ def document_seeds() -> dict[str, bytes]:
             }
         ).encode(),
         "note": json.dumps({"detail": "no use", "exception": "", "traceback": ""}).encode(),
-        "verb": json.dumps({"verb": "pause", "until_ns": None}).encode(),
-        "request-name": b"0123456789abcdef-0000000064.ask.default",
-        "answer": Answer(64, 2, range(5), "{}").encode(),
         "decided": bytes(160) + decided,
         "dedup": bytes(4 + 4) + NONCE + bytes(24),
         "mark": bytes.fromhex("8948464d41524b0a02000100") + QUEUE_ID + FILE_ID + bytes(44),

@@ -1,4 +1,4 @@
-"""Small files: JSON with a checksum, rings of slots, ``write.mark``, requests and their answers."""
+"""Small files: JSON with a checksum, rings of slots, ``write.mark``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import CorruptionError, UnsupportedVersionError
-from holdfast.persistence.exchange.mailbox import TEXT_BYTES_MAX, Answer
-from holdfast.persistence.exchange.requests import RequestName, read_verb
 from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
 from holdfast.persistence.format.commit_record import PartOf
-from holdfast.persistence.format.constants import ANSWER_SLOT, DEDUP_SLOT, OUTCOME_SLOT
+from holdfast.persistence.format.constants import DEDUP_SLOT, OUTCOME_SLOT
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from holdfast.persistence.groups.group_files import find_group
 from holdfast.persistence.groups.pause_file import read_pause
@@ -20,7 +18,7 @@ from holdfast.persistence.log.watermark import decode_write_mark
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.outcome_log import OutcomeEntry, OutcomeLog
 from proof.fuzz.memory_files import BytesStorage
-from proof.fuzz.reseal import crc, reseal_slots, resealed_document, resealed_end, resealed_verb
+from proof.fuzz.reseal import crc, reseal_slots, resealed_document, resealed_end
 
 ROOT = QueueDirectory(Path("/queue"))
 QUEUE_ID = bytes(range(16))
@@ -76,30 +74,6 @@ def _note(text: bytes, _: bool) -> None:
     assert all(isinstance(value, str) for value in fields.values())
 
 
-def _verb(text: bytes, is_sealed: bool) -> None:
-    path = ROOT.requests / "x.verb"
-    with suppress(CorruptionError):
-        storage = BytesStorage({path: resealed_verb(text) if is_sealed else text})
-        read_verb(storage, path)
-
-
-def _request_name(text: bytes, _: bool) -> None:
-    with suppress(UnicodeDecodeError):
-        name = RequestName.parse(text.decode())
-        assert name is None or RequestName.parse(str(name)) == name
-
-
-def _answer(text: bytes, is_sealed: bool) -> None:
-    slot = bytearray(text[: ANSWER_SLOT.size].ljust(ANSWER_SLOT.size, b"\0"))
-    if is_sealed:
-        reseal_slots(slot, ANSWER_SLOT.size)
-    answer = Answer.decode(bytes(slot))
-    if answer is not None:
-        assert crc(0, bytes(slot[4:])) == int.from_bytes(slot[:4], "little")
-        if len(answer.text.encode()) <= TEXT_BYTES_MAX:
-            assert Answer.decode(answer.encode()) == answer
-
-
 def _decided(text: bytes, is_sealed: bool) -> None:
     ring = bytearray(text)
     if is_sealed:
@@ -139,9 +113,6 @@ READERS: tuple[Callable[[bytes, bool], None], ...] = (
     _pause,
     _joint,
     _note,
-    _verb,
-    _request_name,
-    _answer,
     _decided,
     _dedup,
     _mark,

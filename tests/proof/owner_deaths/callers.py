@@ -46,6 +46,9 @@ class Caller:
         What it waits for.
     last : Asked or None
         The request before, which was answered.
+    has_copies : bool
+        Whether the owner that lives may have got that one more than once. Later ones have not: a client that has an
+        answer asks no one else.
     """
 
     def __init__(self, number: int, session: int, group: str) -> None:
@@ -54,6 +57,7 @@ class Caller:
         self.asked: Asked | None = None
         self._thread = b"thread%02d" % number
         self.last: Asked | None = None
+        self.has_copies = False
         self._requests = count(1)
         self._takes = count(1)
         self._messages = count(1)
@@ -98,7 +102,7 @@ class Caller:
 
     def has_answer(self) -> None:
         """Note that it waits no more."""
-        self.last, self.asked = self.asked, None
+        self.last, self.asked, self.has_copies = self.asked, None, True
 
     def arrived(self) -> Arrived | None:
         """Return what says that its last answer has arrived, if the owner keeps it."""

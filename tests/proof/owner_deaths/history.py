@@ -124,7 +124,7 @@ class History:
             arrived = caller.arrived()
             if arrived is not None and self._rng.random() < 0.2:
                 self._clients[caller].send(arrived)
-            elif caller.last is not None and self._rng.random() < 0.1:
+            elif caller.last is not None and caller.has_copies and self._rng.random() < 0.1:
                 self._send_old_copy(caller, caller.last)
         self._served.end_round()
         return requests
@@ -161,6 +161,8 @@ class History:
     def _succeed(self, storage: SimulatedStorage) -> None:
         """Have another owner begin, which is perhaps killed at once, and another one after that."""
         is_killed = storage is not self._served.disk
+        for caller in self._callers:
+            caller.has_copies = False
         self._served.close()  # if it was killed, its disk is its own by now; this ends its threads
         storage.replay_from_here()
         if is_killed:

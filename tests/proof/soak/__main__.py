@@ -21,8 +21,8 @@ MIB = 2**20
 _MINUTE = 60.0
 _VIOLATIONS_MAX = 20
 
-_HEADINGS = ("minute", "rss MiB", "open files", "threads", "data MiB", "files", "progress KiB", "prepared", "asked")
-_ROW = "{:>6} {:>13} {:>10} {:>8} {:>9} {:>6} {:>13} {:>9} {:>6}"
+_HEADINGS = ("minute", "rss MiB", "open files", "threads", "data MiB", "files", "progress KiB", "prepared")
+_ROW = "{:>6} {:>13} {:>10} {:>8} {:>9} {:>6} {:>13} {:>9}"
 
 
 def row(name: str, samples: Sequence[Sample]) -> str:
@@ -40,7 +40,6 @@ def row(name: str, samples: Sequence[Sample]) -> str:
         f"{middle('data_count'):.0f}",
         f"{middle('position_bytes', 1024):.0f}",
         f"{middle('prepared_count'):.0f}",
-        f"{middle('request_count'):.0f}",
     )
 
 
@@ -69,7 +68,6 @@ def judged(plan: Plan) -> list[Judged]:
         Judged("position files (KiB)", "position_bytes", 1024, Bound(64)),
         Judged("position files", "position_count", 1, one),
         Judged("files in prepared/", "prepared_count", 1, Bound(2)),
-        Judged("files in requests/", "request_count", 1, Bound(2)),
         Judged("other files", "other_count", 1, Bound(4)),
     ]
 

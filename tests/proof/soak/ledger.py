@@ -35,8 +35,8 @@ class Lane(IntEnum):
     ONCE = 2
     PREPARED = 3
     STREAM = 4
-    SUBMIT = 5
-    SUBMIT_BATCH = 6
+    OTHER = 5
+    OTHER_BATCH = 6
     RESULT = 7
 
 

@@ -1,4 +1,4 @@
-"""What the process does that owns both queues, ``work`` and ``results``: puts, takes and transactions of all kinds.
+"""What the process does that opens both queues first, ``work`` and ``results``: puts, takes, transactions of all kinds.
 
 Each job is a thread. What one of them raises ends the run.
 """
@@ -34,7 +34,7 @@ SHARES = {Lane.SINGLE: 0.4, Lane.BATCH: 0.55, Lane.ONCE: 0.05}
 """Of the rate; the other lanes are slow ones."""
 
 
-def open_work(path: Path, *, mode: Mode, group: str, **bound: int) -> PersistentQueue:
+def open_work(path: Path, *, group: str, mode: Mode = "shared", **bound: int) -> PersistentQueue:
     """Open the queue that most of the load is about: synced in the background, small files, bounded."""
     return PersistentQueue(
         path / "work",
@@ -53,7 +53,7 @@ def open_work(path: Path, *, mode: Mode, group: str, **bound: int) -> Persistent
 
 def open_results(path: Path) -> PersistentQueue:
     """Open the queue that transactions move messages to: every commit is synced."""
-    return PersistentQueue(path / "results", data_file_bytes=DATA_FILE_BYTES // 8)
+    return PersistentQueue(path / "results", mode="shared", data_file_bytes=DATA_FILE_BYTES // 8)
 
 
 class Pace:
@@ -150,7 +150,7 @@ class Load:
         self._path = path
         self._ledger = ledger
         self._rate = rate
-        self.work = open_work(path, mode="exclusive", group="default", maxsize=maxsize)
+        self.work = open_work(path, group="default", maxsize=maxsize)
         self.results = open_results(path)
         self._pin_seconds = pin_seconds
         self._no_more_puts = threading.Event()

@@ -33,8 +33,8 @@ class Sample:
         Data files, the spares among them.
     position_bytes, position_count : float
         Position files.
-    prepared_count, request_count, other_count : float
-        Files in ``prepared/`` and in ``requests/``, and all others.
+    prepared_count, other_count : float
+        Files in ``prepared/``, and all others.
     """
 
     seconds: float
@@ -50,7 +50,6 @@ class Sample:
     position_bytes: float
     position_count: float
     prepared_count: float
-    request_count: float
     other_count: float
 
 
@@ -94,7 +93,7 @@ def can_look() -> bool:
 
 def look(seconds: float, owner: int, second: int, queues: Iterable[Path]) -> Sample:
     """Return what there is now of two processes, the first of which is the caller, and of their queues."""
-    counts = dict.fromkeys(("data", "position", "prepared", "requests", "other"), 0)
+    counts = dict.fromkeys(("data", "position", "prepared", "other"), 0)
     sizes = dict(counts)
     for queue in queues:
         for folder, _, names in os.walk(queue):
@@ -118,7 +117,6 @@ def look(seconds: float, owner: int, second: int, queues: Iterable[Path]) -> Sam
         sizes["position"],
         counts["position"],
         counts["prepared"],
-        counts["requests"],
         counts["other"],
     )
 
@@ -127,7 +125,7 @@ def _kind(folder: str, name: str) -> str:
     top = folder.split(os.sep, maxsplit=1)[0]
     if top in ("data", "spare"):
         return "data"
-    if top in ("prepared", "requests"):
+    if top == "prepared":
         return top
     return "position" if name.endswith(".position") else "other"
 

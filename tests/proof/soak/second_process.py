@@ -1,4 +1,4 @@
-"""What the second process does: it owns the slow group, and puts through the owner of the queue.
+"""What the second process does: it puts, and takes for the slow group, through the first one, which owns the queue.
 
 The slow group stays so many messages behind, holds on to some, and is closed and opened again every few seconds.
 """
@@ -17,7 +17,7 @@ from proof.soak.samples import tidy
 from support.processes.children import Signal
 from support.processes.threads import Threads
 
-SUBMITS_PER_SECOND = 10
+PUTS_PER_SECOND = 10
 REOPEN_SECONDS = 10.0
 DRAIN_SECONDS_MAX = 60.0
 
@@ -53,6 +53,11 @@ class SecondProcess:
 
     # -- From the first process --------------------------------------------------------------------------------------
 
+    def begin(self) -> None:
+        """Have it open the queue, which the first process owns by now, and return once it works."""
+        self.told.send("begin")
+        self.started.wait()
+
     def stop_putting(self) -> None:
         """Have it put no more, and return once nothing is under way."""
         self.told.send("stop putting")
@@ -72,9 +77,10 @@ class SecondProcess:
     def run(self) -> None:
         """Work until told to end; what a job raises comes out."""
         producers, consumers = Threads(), Threads()
-        with open_work(self._path, mode="submit", group="slow") as submitting:
-            producers.start(lambda: self.submit_singles(submitting))
-            producers.start(lambda: self.submit_batches(submitting))
+        self.told.wait(seconds=86400)
+        with open_work(self._path, group="slow") as queue:
+            producers.start(lambda: self.put_singles(queue))
+            producers.start(lambda: self.put_batches(queue))
             consumers.start(self.stay_behind)
             consumers.start(self.keep_tidy)
             self.started.send()
@@ -86,19 +92,19 @@ class SecondProcess:
         self._is_over.set()
         consumers.join()
 
-    def submit_singles(self, queue: PersistentQueue) -> None:
+    def put_singles(self, queue: PersistentQueue) -> None:
         """Put one at a time, through the owner."""
-        for number in Pace(SUBMITS_PER_SECOND, self._no_more_puts).turns():
-            self._ledger.begin(Lane.SUBMIT, number)
-            queue.put(payload_of(Lane.SUBMIT, number))
-            self._ledger.acknowledge(Lane.SUBMIT, number)
+        for number in Pace(PUTS_PER_SECOND, self._no_more_puts).turns():
+            self._ledger.begin(Lane.OTHER, number)
+            queue.put(payload_of(Lane.OTHER, number))
+            self._ledger.acknowledge(Lane.OTHER, number)
 
-    def submit_batches(self, queue: PersistentQueue) -> None:
+    def put_batches(self, queue: PersistentQueue) -> None:
         """Put batches, through the owner."""
-        for first in Pace(SUBMITS_PER_SECOND * BATCH_COUNT / 2, self._no_more_puts).turns(BATCH_COUNT):
-            self._ledger.begin(Lane.SUBMIT_BATCH, first, BATCH_COUNT)
-            queue.put_many([payload_of(Lane.SUBMIT_BATCH, first + number) for number in range(BATCH_COUNT)])
-            self._ledger.acknowledge(Lane.SUBMIT_BATCH, first, BATCH_COUNT)
+        for first in Pace(PUTS_PER_SECOND * BATCH_COUNT / 2, self._no_more_puts).turns(BATCH_COUNT):
+            self._ledger.begin(Lane.OTHER_BATCH, first, BATCH_COUNT)
+            queue.put_many([payload_of(Lane.OTHER_BATCH, first + number) for number in range(BATCH_COUNT)])
+            self._ledger.acknowledge(Lane.OTHER_BATCH, first, BATCH_COUNT)
 
     def keep_tidy(self) -> None:
         """Let its memory be what it uses, for those who look."""
@@ -108,9 +114,9 @@ class SecondProcess:
     def stay_behind(self) -> None:
         """Take what is more than the backlog; at the end all of it."""
         while not self._is_over.is_set():
-            with open_work(self._path, mode="consume", group="slow") as queue:
+            with open_work(self._path, group="slow") as queue:
                 self._take_for_a_while(queue)
-        with open_work(self._path, mode="consume", group="slow") as queue:
+        with open_work(self._path, group="slow") as queue:
             deadline = time.monotonic() + DRAIN_SECONDS_MAX
             while queue.stats().depth:
                 if time.monotonic() > deadline:

@@ -12,7 +12,7 @@ from holdfast import verify
 from proof.soak.ledger import PAYLOAD_BYTES_MEAN, Ledger
 from proof.soak.load import DATA_FILE_BYTES, PINNED_COUNT, SHARES, STREAM_BYTES, Load
 from proof.soak.samples import Sample, Samples, look
-from proof.soak.second_process import REOPEN_SECONDS, SUBMITS_PER_SECOND, SecondProcess
+from proof.soak.second_process import PUTS_PER_SECOND, REOPEN_SECONDS, SecondProcess
 from support.processes.children import Child
 
 BACKLOG_SECONDS = 2
@@ -60,7 +60,7 @@ class Plan:
     @property
     def lane_count_max(self) -> int:
         """Most messages that one producer puts."""
-        return int((self.seconds + 10) * (self.rate * max(SHARES.values()) + 50 * SUBMITS_PER_SECOND))
+        return int((self.seconds + 10) * (self.rate * max(SHARES.values()) + 50 * PUTS_PER_SECOND))
 
     @property
     def data_bytes_max(self) -> int:
@@ -107,7 +107,7 @@ def soak(plan: Plan, path: Path, tell: Callable[[Sample], object] = lambda sampl
     try:
         load = Load(path, ledger, plan.rate, plan.maxsize, plan.pin_seconds)
         try:
-            second.started.wait()
+            second.begin()
             load.start()
             _watch(plan, path, load, child, result, tell)
             if not load.failures:
@@ -160,9 +160,7 @@ def _left_over(path: Path) -> list[str]:
         data = sorted(entry.name for entry in (queue / "data").iterdir())
         if len(data) > 1:
             wrong.append(f"{queue.name}: all is finished, and {len(data)} data files are left: {data[:3]} ...")
-        waiting = [entry.name for entry in queue.glob("prepared/*.batch")] + [
-            entry.name for entry in queue.glob("requests/*") if entry.is_file()
-        ]
+        waiting = [entry.name for entry in queue.glob("prepared/*.batch")]
         if waiting:
-            wrong.append(f"{queue.name}: {len(waiting)} files of transactions and requests are left: {waiting[:3]}")
+            wrong.append(f"{queue.name}: {len(waiting)} files of transactions are left: {waiting[:3]}")
     return wrong

@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast import Delivery, FlushPolicy, PersistentQueue, Transaction
 from proof.crash_states.asked import PLAIN, Asked, AskingGroup
 from proof.crash_states.history import History, Moment, Part, Side, State
-from proof.crash_states.opening import CLOCK, SLOW, log_of, open_queue, slow_policy, take_apart
+from proof.crash_states.opening import CLOCK, log_of, open_queue, open_slow, slow_policy, take_apart
 from support.builders.clocks import START_NS
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -155,7 +155,7 @@ class Books:
 
     def _open_slow(self) -> None:
         assert self.slow_group is not None
-        self.slow = open_queue(self.storage, A, slow_policy(self.policy), mode="consume", group=SLOW)
+        self.slow = open_slow(self.queue, self.policy)
         self.slow_group.reopen()
         self._all_durable(A, Part.SLOW)
         self._return("open_slow")

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proof.crash_states.asked import AskingGroup
-from proof.crash_states.lives.books import SLOW_PROGRESS, A
+from proof.crash_states.lives.books import SLOW_PROGRESS
 from proof.crash_states.lives.holding import Holding
-from proof.crash_states.opening import SLOW, open_queue
+from proof.crash_states.opening import SLOW, another_actor
 
 LOCK = ".lock"
 """What the names of lock files end with, and the whole name of the one under which groups come and go."""
@@ -108,14 +108,14 @@ class Grouping(Holding):
         """Make the group before a storage call of something else; return whether that makes so many calls."""
         there: list[str] = []
         first: list[int] = []
-        data, other = self.data, open_queue(self.storage, A, self.policy, mode="submit")
+        data = self.data
+        with another_actor(self.queue) as groups:
 
-        def create() -> None:
-            first.append(other.groups.create(SLOW, max_deliveries=None))
-            there.extend(self.storage.list(data))
+            def create() -> None:
+                first.append(groups.create(SLOW, max_deliveries=None))
+                there.extend(self.storage.list(data))
 
-        has_come = self._race(call, create, at)
-        other.close()
+            has_come = self._race(call, create, at)
         if has_come:
             assert set(there) <= set(self.storage.list(data)), "a file of a group that was made has gone"
             self._created(first[0])
@@ -127,9 +127,8 @@ class Grouping(Holding):
         """Delete the group before a storage call of something else; return whether that makes so many calls."""
         self._close_slow()
         self.slow_group = None
-        other = open_queue(self.storage, A, self.policy, mode="submit")
-        has_come = self._race(call, lambda: other.groups.delete(SLOW), at)
-        other.close()
+        with another_actor(self.queue) as groups:
+            has_come = self._race(call, lambda: groups.delete(SLOW), at)
         if has_come:
             self._deleted()
             self._return("race with delete")
