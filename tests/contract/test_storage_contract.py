@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 
 import pytest
@@ -20,7 +19,6 @@ USES: dict[str, Callable[[File], object]] = {
     "sync": lambda file: file.sync(),
     "size": lambda file: file.size(),
     "link_count": lambda file: file.link_count(),
-    "owner": lambda file: file.owner(),
     "identity": lambda file: file.identity(),
     "try_lock": lambda file: file.try_lock(),
 }
@@ -40,7 +38,6 @@ class TestOpening:
         assert file.size() == 0
         assert file.read_at(10, 0) == b""
         assert file.link_count() == 1
-        assert file.owner() == os.geteuid()
         assert place.storage.list(place.root) == ["file"]
 
     def test_create_opens_an_existing_file_as_it_is(self, place: Place) -> None:

@@ -38,7 +38,6 @@ def random_step(rng: random.Random) -> Callable[[Place, list[File]], Any]:
         "sync": lambda file: file.sync(),
         "size": lambda file: file.size(),
         "link_count": lambda file: file.link_count(),
-        "owner": lambda file: file.owner(),
         "try_lock": lambda file: file.try_lock(),
     }
     verb = rng.choice([*on_storage, *on_file])

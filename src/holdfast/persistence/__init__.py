@@ -8,7 +8,6 @@ outcomes/     outcomes of transactions, and their consequences
 groups/       progress of consumer groups
 log/          many data files as one log
 index/        finds messages without reading them
-exchange/     requests between processes
 ownership/    who owns a directory, and which processes live
 segment/      one file of frames
 filesystem/   the storage port, locks, documents

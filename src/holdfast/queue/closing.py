@@ -14,9 +14,6 @@ from holdfast.errors import HoldfastError
 from holdfast.queue.engine.idle_handles import IdleHandles
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
-from holdfast.queue.server.group_asker import GroupAsker
-from holdfast.queue.server.group_askers import GroupAskers
-from holdfast.queue.server.request_server import RequestServer
 from holdfast.queue.transactions.transaction import OpenTransactions
 
 logger = logging.getLogger("holdfast")
@@ -30,29 +27,20 @@ class Closing:
         handle: QueueHandle,
         transactions: OpenTransactions,
         resolver: PreparedResolver,
-        askers: tuple[GroupAsker, GroupAskers],
         idle_handles: IdleHandles | None,
-        server: RequestServer | None,
     ) -> None:
         self._handle = handle
         self._transactions = transactions
         self._resolver = resolver
-        self._askers = askers
         self._idle_handles = idle_handles
-        self._server = server
         self.is_over = False
         self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]  # it has no type at run time
 
     def close(self) -> None:
         """Abort open transactions and close everything; prepared ones stay. Closing wakes all waiting threads."""
         try:
-            for asker in self._askers:
-                asker.close()
-            self._resolver.stop_asking()
             if self._idle_handles is not None:
                 self._idle_handles.stop()
-            if self._server is not None:
-                self._server.stop()  # first: a closed write side refuses what another owner would take
             self._transactions.close(wait=False)
         finally:
             self._handle.close()

@@ -1,4 +1,4 @@
-"""The engine of a handle that owns sides of a queue: the open queue, what resolves its transactions, what serves it."""
+"""The engine of a handle that owns a queue, or only looks: the open queue, and what resolves its transactions."""
 
 from __future__ import annotations
 
@@ -16,29 +16,25 @@ from holdfast.queue.engine.idle_handles import IdleHandles
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import Settings
-from holdfast.queue.prepared.asking_resolvers import ConsumerResolver, SubmitResolver
 from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_reservations import OwnReservations
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
-from holdfast.queue.server.group_asker import GroupAsker
-from holdfast.queue.server.group_askers import GroupAskers
-from holdfast.queue.server.request_server import RequestServer
-from holdfast.queue.server.visitor import Visitor
 from holdfast.queue.transactions.transaction import OpenTransactions
+from holdfast.queue.verbs.group_verbs import perform_logged
 from holdfast.queue.verbs.verb_log import logged, own_process
 
 
 class LocalEngine:
-    """Opens a queue, resolves its earlier transactions, and serves the requests of other processes.
+    """Opens a queue, and resolves its earlier transactions.
 
     Parameters
     ----------
     storage, clock, path, options
         The queue, and how it is opened.
     beside : LocalEngine or None
-        An engine of this process whose write side it uses, and with which it decides transactions.
+        The engine with the write side, if the mode is "read_side": with it this one decides transactions.
     living : callable or None
         Whether the session of a number is alive; None: its file tells.
 
@@ -52,10 +48,8 @@ class LocalEngine:
         Decide what was prepared.
     reserving : OwnReservations
         Holds messages for a long time.
-    group_asker, group_askers
-        Ask the owners of consumer groups.
-    idle_handles, server
-        Close unused files, and serve other processes; None without a side.
+    idle_handles : IdleHandles or None
+        Closes unused files; None without a side.
     closing : Closing
         Closes all of it.
 
@@ -76,9 +70,8 @@ class LocalEngine:
         living: Callable[[int], bool] | None = None,
     ) -> None:
         self.idle_handles: IdleHandles | None = None
-        self.server: RequestServer | None = None
         writes = None if beside is None else beside.handle
-        self.handle: QueueHandle = QueueHandle(storage, clock, path, options, Visitor, beside=writes, living=living)
+        self.handle: QueueHandle = QueueHandle(storage, clock, path, options, beside=writes, living=living)
         try:  # at once: it holds locks
             self._open(None if beside is None else beside.resolver.memory)
         except BaseException:  # interrupted too: no other code could release the locks
@@ -89,15 +82,8 @@ class LocalEngine:
         """Resolve earlier transactions; the sides are open."""
         handle = self.handle
         self.transactions = OpenTransactions()
-        self.group_asker = GroupAsker(handle)
-        self.group_askers = GroupAskers(handle)
         ask = asking(handle.storage, handle.clock, handle.path, may_wait=handle.options.mode == "exclusive")
-        if handle.options.mode == "submit":
-            self.resolver: PreparedResolver = SubmitResolver(handle, ask, self.group_askers.do)
-        elif handle.options.mode == "consume" and handle.write_side is None:
-            self.resolver = ConsumerResolver(handle, ask, self.group_askers.do)
-        else:
-            self.resolver = PreparedResolver(handle, ask, self.group_askers.do, memory)
+        self.resolver = PreparedResolver(handle, ask, memory)
         self.joint_resolver = JointResolver(handle, self.resolver)
         self.reserving = OwnReservations(handle, self.resolver)
         if handle.look_side is None:
@@ -105,9 +91,7 @@ class LocalEngine:
             self.resolver.resolve()
         if handle.write_side is not None or handle.read_side is not None:
             self.idle_handles = IdleHandles(handle)
-            self.server = RequestServer(handle, self.resolver)
-        askers = (self.group_asker, self.group_askers)
-        self.closing = Closing(handle, self.transactions, self.resolver, askers, self.idle_handles, self.server)
+        self.closing = Closing(handle, self.transactions, self.resolver, self.idle_handles)
 
     @property
     def is_owner(self) -> bool:
@@ -125,8 +109,9 @@ class LocalEngine:
         return self.handle.write_side is not None and not self.handle.capacity.has_space(1, 0)
 
     def do(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Have a verb on the group done, by its owner; return its result: ``verbs/group_verbs.py``."""
-        return self.group_asker.do(fields)
+        """Do a verb on the group; return its result: ``verbs/group_verbs.py``."""
+        handle = self.handle
+        return perform_logged(handle.require_read_side(), handle.path, handle.options.group, fields, own_process())
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Change settings; as :meth:`PersistentQueue.configure`."""
@@ -141,9 +126,8 @@ class LocalEngine:
         if hasattr(self, "closing"):
             self.closing.call_off()
         try:
-            for part in (self.idle_handles, self.server):
-                if part is not None:
-                    part.stop()
+            if self.idle_handles is not None:
+                self.idle_handles.stop()
         finally:
             self.handle.close()
 
@@ -151,8 +135,4 @@ class LocalEngine:
         """In a forked child: touch nothing that the parent owns."""
         self.closing.call_off()
         self.transactions.forget()
-        self.group_asker.forget()
-        self.group_askers.forget()
-        if self.server is not None:
-            self.server.forget()
         self.handle.forget_after_fork()

@@ -41,7 +41,6 @@ from holdfast.queue.prepared.joint_commits import JointCommits
 from holdfast.queue.prepared.prepared_transactions import PreparedTransaction, find_prepared
 from holdfast.queue.prepared.reservations import Reservations
 from holdfast.queue.producer.write_side import WriteSide
-from holdfast.queue.remote.submit_side import SubmitSide
 from holdfast.queue.threads import lifecycle
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.threads.task_count import TaskCount
@@ -73,10 +72,9 @@ class PersistentQueue:
     ----------
     path : str or path-like
         The queue's directory; made if it does not exist, except in mode "read_only". Its last part is the queue's name.
-    mode : "exclusive", "shared", "read_only", "produce", "consume" or "submit"
-        "exclusive" owns the queue, and keeps other processes out; "shared" lets any number of processes put and take;
-        "read_only" changes nothing. "produce" and "consume" own one side each; "submit" owns none, and puts through
-        the owner of the write side.
+    mode : "exclusive", "shared" or "read_only"
+        "exclusive" owns the queue, and keeps other handles out; "shared" lets any number of processes put and take;
+        "read_only" changes nothing.
     can_own : bool
         Whether this process may own a shared queue. False is for one that ends soon, or that is busy with Python: it is
         a client, and owns the queue for the length of a call only while no other process does.
@@ -105,7 +103,7 @@ class PersistentQueue:
     Raises
     ------
     QueueLockedError, LockTimeoutError
-        Another handle owns a side; names its process and host.
+        Another handle owns the queue; names its process and host.
     QueueNotFoundError, GroupNotFoundError
         There is none, and the mode does not make one.
     ConfigError
@@ -185,8 +183,7 @@ class PersistentQueue:
     def _open_parts(self) -> None:
         """Make the objects that use the sides and transactions."""
         handle = self._handle
-        self._write_side: WriteSide | SubmitSide | Producer | None
-        self._write_side = handle.producer or handle.write_side or handle.submit_side
+        self._write_side: WriteSide | Producer | None = handle.producer or handle.write_side
         opened_depth, opened_end, reader = handle.depth(), handle.next_offset(), handle.read_side
         handle.known_since.look(opened_end, None)
 
@@ -598,7 +595,7 @@ class PersistentQueue:
     def pause(self, until: datetime | float | None = None, reason: str | None = None) -> None:
         """Hand out nothing, in this process and after restarts; puts continue, and messages in hand can be settled.
 
-        Works from every process, also if another one owns the group.
+        For all processes, until :meth:`resume`.
 
         Parameters
         ----------
@@ -614,7 +611,7 @@ class PersistentQueue:
         self._engine.do({"verb": PAUSE, "until_ns": until_ns, "reason": reason})
 
     def resume(self) -> None:
-        """Hand messages out again; from every process, as :meth:`pause`."""
+        """Hand messages out again."""
         self._lifecycle.check()
         self._engine.do({"verb": RESUME})
 
@@ -668,10 +665,6 @@ class PersistentQueue:
 
     def _browser(self) -> Browser:
         self._lifecycle.check()
-        if self._handle.look_side is None and self._handle.read_side is None:
-            raise UsageError(
-                f"{self._handle.path} was opened with mode='produce', which does not read; use 'read_only' beside it"
-            )
         return Browser(self._handle)
 
     # -- Transactions: docs/transactions.md --------------------------------------------------------------------------
@@ -703,8 +696,6 @@ class PersistentQueue:
     def join_transaction(self, transaction: TransactionBase, nonce: bytes) -> Branch:
         """Return this queue's part of a transaction over several: see :func:`holdfast.transaction`."""
         self._check_may_take_part()
-        if self._handle.submit_side is not None:
-            raise UsageError("a queue opened with mode='submit' takes part in no transaction over several queues")
         self._engine.transactions.add(transaction)
         return branch_of(self._handle, transaction, nonce, self._record_bytes_max)
 
@@ -744,10 +735,8 @@ class PersistentQueue:
             It was aborted, or another queue decides it.
         CorruptionError
             Some of it is damaged; nothing was done. It can be aborted.
-        QueueLockedError
-            It holds messages of a group whose owner does not answer, or cannot be asked; nothing was done.
         RetryableError
-            The owner of the write side does not answer; nothing was done.
+            The owner of the queue does not answer; nothing was done.
         CommitUnknownError, PoisonedError
             It may have happened or not, or an earlier failure has poisoned this side: reopen the queue and check.
         """
@@ -763,7 +752,7 @@ class PersistentQueue:
         self._logged("abort_prepared", id, force, lambda: self._engine.resolver.abort(id, force=force))
 
     def _logged(self, verb: str, transaction_id: str, force: bool, do: Callable[[], Result]) -> Result:
-        if self._handle.asks_owner:
+        if self._handle.producer is not None:  # the owner logs it
             return do()
         return logged(self._handle.path, verb, {"id": transaction_id, "force": force}, own_process(), do)
 
@@ -850,7 +839,7 @@ class PersistentQueue:
         for consuming in list(self._consuming):
             consuming.settle()
 
-    def _require_write_side(self) -> WriteSide | SubmitSide | Producer:
+    def _require_write_side(self) -> WriteSide | Producer:
         self._lifecycle.check()
         return self._handle.require_putting()
 

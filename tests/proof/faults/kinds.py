@@ -16,7 +16,7 @@ from support.storages.faults import FAILING_VERBS, FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
 READING = frozenset(
-    {"read_at", "size", "link_count", "list", "directory_status", "file_system", "owner", "identity", "try_lock"}
+    {"read_at", "size", "link_count", "list", "directory_status", "file_system", "identity", "try_lock"}
 )
 CHANGING = FAILING_VERBS - READING
 OPENING = frozenset({"open", "list", "sync_directory"})

@@ -15,7 +15,6 @@ FILE_VERBS = (
     "sync",
     "size",
     "link_count",
-    "owner",
     "identity",
     "try_lock",
     "close",

@@ -91,9 +91,6 @@ class NotedFile:
     def link_count(self) -> int:
         return self._file.link_count()
 
-    def owner(self) -> int:
-        return self._file.owner()
-
     def identity(self) -> FileIdentity:
         return self._file.identity()
 

@@ -132,10 +132,6 @@ class SimulatedFile:
         with self._storage._mutex:
             return int(self._inode in self._storage._disk.names.homes)
 
-    def owner(self) -> int:
-        self._enter("owner")
-        return self._storage.owner
-
     def identity(self) -> FileIdentity:
         self._enter("identity")
         return FileIdentity(0, self._inode)

@@ -12,6 +12,7 @@ from holdfast.persistence.format.constants import NONCE
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from holdfast.queue.protocol.messages import Arrived, Commit, Offsets, Verb
 from holdfast.queue.protocol.prepared_verbs import Prepare, as_request
+from support.builders.handles import end_commit_records
 from support.owners.served import GROUP, THREAD, Client, Served, left
 from support.storages.refusals import refusing
 
@@ -132,7 +133,7 @@ def test_an_old_copy_of_a_beginning_begins_nothing(client: Client) -> None:
 def pending(client: Client) -> bool:
     """Whether the commit record is carried."""
     side = client.served.queue.write_side
-    side.end_commit_records()
+    end_commit_records(side)
     return side.pending_commit_records.find(NONCE_2) is not None
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Empty, Full, LeaseExpiredError, StaleReceiptError, UsageError, verify
 from holdfast.queue.protocol.messages import Arrived, Done, Offsets, Resume, Take, Taken
+from support.builders.handles import end_commit_records
 from support.builders.jobs import ROOT
 from support.owners.served import GROUP, THREAD, Client, Served, put
 
@@ -165,7 +166,7 @@ def test_an_old_copy_of_a_commit_is_not_done_again(served: Served, client: Clien
     client.commit(2, b"e")
     client.put(3, b"f")
     assert client.commit(2, b"e") == Offsets(4, 1)
-    served.queue.write_side.end_commit_records()
+    end_commit_records(served.queue.write_side)
     with pytest.raises(UsageError, match="old copy"):
         client.commit(2, b"e")
     assert left(client) == [b"a", b"b", b"c", b"d", b"e", b"f"]

@@ -9,10 +9,9 @@ import pytest
 
 from holdfast import Empty, TransactionNotFoundError, TransactionStateError, UsageError
 from holdfast.queue.owner import reserving
-from holdfast.queue.owner.reserving import reserve_fields
+from holdfast.queue.owner.reserving import reserve_fields, settle_fields
 from holdfast.queue.prepared.reservations import NO_LIMIT
 from holdfast.queue.protocol.messages import Verb
-from holdfast.queue.verbs.vote_verbs import settle_vote_fields
 from support.owners.served import GROUP, Client, Served
 
 NONCE = b"a reservation of"
@@ -53,7 +52,7 @@ def reserve(client: Client, nonce: bytes = NONCE, *, count_max: int = 2) -> dict
 
 def settle(client: Client, made: dict[str, Any], *, is_committed: bool, nonce: bytes = NONCE) -> None:
     """Have a reservation committed or given back."""
-    fields = settle_vote_fields(made["id"], nonce, is_committed=is_committed, is_decided=False)
+    fields = settle_fields(made["id"], nonce, is_committed=is_committed)
     client.ask(Verb(GROUP, fields))
 
 

@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast import HoldfastError, PersistentQueue
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
-from support.builders.handles import handle_of
+from support.builders.handles import end_commit_records, handle_of
 from support.builders.transactions import cut_power, kill, open_queue, waiting
 from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
@@ -100,7 +100,7 @@ def test_a_decision_ends_once_everybody_has_followed() -> None:
         assert len(handle_of(hub).write_side.pending_commit_records) == 1
         with open_queue(storage, ASIDE):
             pass
-        handle_of(hub).write_side.end_commit_records()
+        end_commit_records(handle_of(hub).write_side)
         assert len(handle_of(hub).write_side.pending_commit_records) == 0
 
 
@@ -120,7 +120,7 @@ def test_a_group_that_was_deleted_waits_for_nothing(monkeypatch: pytest.MonkeyPa
     ):
         assert found(hub, aside) == (outcome[0], [b"one", b"two", *outcome[1][-1:]][: 2 + (name == "decided")])
         assert handle_of(hub).write_side is not None
-        handle_of(hub).write_side.end_commit_records()
+        end_commit_records(handle_of(hub).write_side)
         assert len(handle_of(hub).write_side.pending_commit_records) == 0
 
 

@@ -10,6 +10,7 @@ from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.transactions.transaction import Transaction
+from support.builders.handles import end_commit_records
 from support.builders.sessions import FILE_BYTES, SESSION, THREAD, owner, put, requested
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -194,8 +195,7 @@ def test_records_that_only_wait_for_answers_do_not_make_the_owner_sync(storage: 
         for number in range(300):
             put(side, requested(1, thread=b"%08d" % number))
         count = storage.mutation_count
-        side.end_commit_records_if_many()
-        side.end_commit_records()
+        end_commit_records(side)
         assert storage.mutation_count == count
         assert len(pending(handle)) == 300
 

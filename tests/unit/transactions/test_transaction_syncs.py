@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import FlushPolicy, PersistentQueue, Transaction
 from support.builders.clocks import FakeClock
-from support.builders.handles import handle_of
+from support.builders.handles import end_commit_records, handle_of
 from support.storages.disk_operations import Sync, SyncDirectory
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -61,7 +61,7 @@ class Bench:
     def settle(self) -> None:
         """End what is open, so that it is not counted with what comes."""
         for queue in (self.orders, self.invoices):
-            handle_of(queue).require_write_side().end_commit_records()
+            end_commit_records(handle_of(queue).require_write_side())
 
     def begin(self, queue: PersistentQueue | None = None, *, puts: int = 0, acks: int = 0) -> Transaction:
         """Return a transaction with some work done."""

@@ -1,8 +1,8 @@
 """Checks who owns a queue's directories and who may write into them, before anything is read or changed.
 
-A user who may write into a directory can replace its files: forge messages, remove progress, or send requests to the
-owner. So a queue is opened for writing only if no other user may write there. Mode "read_only" changes nothing, but it
-follows no link either: that would show another queue's messages.
+A user who may write into a directory can replace its files: forge messages, or remove progress. So a queue is opened
+for writing only if no other user may write there. Mode "read_only" changes nothing, but it follows no link either: that
+would show another queue's messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.storage import DirectoryStatus, Storage
 
 _WRITABLE_BY_OTHERS = 0o022
-_PARTS = ("data", "groups", "spare", "prepared", "requests", ".owner")
+_PARTS = ("data", "groups", "spare", "prepared", ".owner")
 _GROUPS = "groups"
 
 

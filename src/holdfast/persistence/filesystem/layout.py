@@ -14,7 +14,6 @@
       prepared/<nonce>.staging                        puts of one that is open, and has many; gone with its process
       prepared/decided, groups/<name>/decided         the latest transactions that were decided
       prepared/joint.json                             the latest joint commits
-      requests/                                       requests of other processes to the owner
       .owner/lock  socket  sessions/                  who owns the queue and who lives; see persistence/ownership/
 """
 
@@ -47,7 +46,7 @@ _CREATE_SECONDS = 60.0
 _BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: file_names.py
 _TOP_LEVEL = frozenset(
     {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
-    | {"dedup.ids", "dedup.ids.new", "data", "groups", "spare", "prepared", "requests", ".owner"}
+    | {"dedup.ids", "dedup.ids.new", "data", "groups", "spare", "prepared", ".owner"}
 )
 
 
@@ -94,8 +93,6 @@ class QueueDirectory:
         The memory of decided transactions.
     joint : Path
         The memory of joint commits; missing if there never was one.
-    requests : Path
-        What other processes ask of the owner; missing if there never was one.
     """
 
     def __init__(self, root: Path) -> None:
@@ -113,7 +110,6 @@ class QueueDirectory:
         self.prepared = self.root / "prepared"
         self.outcome_log = self.prepared / "decided"
         self.joint = self.prepared / "joint.json"
-        self.requests = self.root / "requests"
 
     def more_reserves(self, count: int) -> list[Path]:
         """Return the paths of the reserved empty files: a file system can run out of files too."""
@@ -242,7 +238,7 @@ def open_directory(
         if names is None or "queue.json" not in names:
             if not create:
                 raise QueueNotFoundError(
-                    f"no queue at {root}; opening it to produce or to consume creates one", path=str(root)
+                    f"no queue at {root}; opening it with another mode than 'read_only' creates one", path=str(root)
                 )
             if names is not None:
                 _refuse_foreign_directory(storage, directory, names)

@@ -10,11 +10,9 @@ from __future__ import annotations
 import json
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,14 +24,9 @@ from holdfast.persistence.filesystem.storage import File, Storage
 
 _NOTE_BYTES = 512
 _POLL_SECONDS = 0.01
-_WAITING = struct.Struct("<Q")
-"""When somebody last found a visitor here, in nanoseconds since the epoch; stands behind the note."""
 
 VISIT_SECONDS_MAX = 10.0
-"""How long a visitor is waited for: by far longer than it takes one to see that it should leave."""
-
-_WAITING_NS = 500_000_000
-"""How long visitors keep away once somebody has said that it waits."""
+"""How long a visitor is waited for: by far longer than the few syncs of one take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +137,10 @@ def acquire(
     timeout: float,
     owned: Owned,
     guard: Callable[[], Guard] = Guard,
-    is_visitor: bool = False,
 ) -> SideLock:
     """Take the lock at ``path``. Parameters and errors: as for :func:`acquiring`."""
     lock = None
-    steps = acquiring(storage, path, clock, timeout=timeout, owned=owned, guard=guard, is_visitor=is_visitor)
+    steps = acquiring(storage, path, clock, timeout=timeout, owned=owned, guard=guard)
     try:
         lock = next(steps)
         next(steps, None)
@@ -168,7 +160,6 @@ def acquiring(
     timeout: float,
     owned: Owned,
     guard: Callable[[], Guard] = Guard,
-    is_visitor: bool = False,
 ) -> Generator[SideLock, None, None]:
     """Take the lock at ``path`` in two steps: yield it while the guard is held, then release the guard.
 
@@ -183,8 +174,6 @@ def acquiring(
         What it guards, for error messages.
     guard : callable
         Makes a context that is held while trying. If all use the same guard, a locked file always names its owner.
-    is_visitor : bool
-        Whether it is taken for a moment only. Other owners wait for a temporary owner to leave, with any ``timeout``.
 
     Raises
     ------
@@ -198,7 +187,7 @@ def acquiring(
         lock, held = None, guard()
         try:
             with held:
-                lock = try_acquire(storage, path, is_visitor=is_visitor)
+                lock = try_acquire(storage, path)
                 if lock is not None:
                     yield lock
                     return
@@ -208,10 +197,7 @@ def acquiring(
                 lock.release()
             held.release()
             raise
-        patience = timeout
-        if owner.is_visitor and not is_visitor:
-            patience = max(timeout, VISIT_SECONDS_MAX)
-            _say_waiting(storage, path, clock)
+        patience = max(timeout, VISIT_SECONDS_MAX) if owner.is_visitor else timeout
         if clock.monotonic() >= started + patience:
             break
         time.sleep(_POLL_SECONDS)
@@ -241,7 +227,10 @@ def open_lock(storage: Storage, path: Path, *, create: bool = False, writable: b
 
 
 def try_acquire(storage: Storage, path: Path, *, is_visitor: bool = False) -> SideLock | None:
-    """Take the lock at ``path`` if it is free, and write the owner into it."""
+    """Take the lock at ``path`` if it is free, and write the owner into it.
+
+    ``is_visitor``: it is taken for a moment only. :func:`acquiring` waits for a visitor to leave, with any timeout.
+    """
     lock = open_lock(storage, path, create=True)
     try:
         if not lock.file.try_lock():
@@ -292,37 +281,3 @@ def read_owner(storage: Storage, path: Path) -> LockOwner:
         return LockOwner(int(note["pid"]), str(note["host"]), bool(note.get("visitor", False)))
     except (ValueError, KeyError, TypeError, OverflowError):
         return LockOwner()
-
-
-# -- Visitors --------------------------------------------------------------------------------------------------------
-
-
-def _say_waiting(storage: Storage, path: Path, clock: Clock) -> None:
-    """Ask a temporary owner to leave. If that cannot be written, it leaves when it has no more work."""
-    with suppress(OSError), storage.open(path) as file:
-        file.write_at((_WAITING.pack(clock.time_ns()),), _NOTE_BYTES)
-
-
-def is_awaited(storage: Storage, path: Path, clock: Clock) -> bool:
-    """Whether a permanent owner waits for the lock at ``path``, or has just taken it."""
-    try:
-        file = storage.open(path, writable=False)
-    except OSError:
-        return False
-    try:
-        data = file.read_at(_WAITING.size, _NOTE_BYTES)
-    finally:
-        file.close()
-    return len(data) == _WAITING.size and abs(clock.time_ns() - _WAITING.unpack(data)[0]) < _WAITING_NS
-
-
-def is_free(storage: Storage, path: Path) -> bool:
-    """Whether the lock at ``path`` is free. Call it under the guard that all use: the check takes the lock."""
-    try:
-        lock = open_lock(storage, path)
-    except FileNotFoundError:
-        return True
-    try:
-        return lock.file.try_lock()
-    finally:
-        lock.release()

@@ -78,9 +78,6 @@ class File(Protocol):
     def link_count(self) -> int:
         """Return how many names the file has."""
 
-    def owner(self) -> int:
-        """Return the id of the user who owns the file."""
-
     def identity(self) -> FileIdentity:
         """Return what is equal for two handles if, and only if, they are of one file."""
 
@@ -176,9 +173,6 @@ class OsFile:
 
     def link_count(self) -> int:
         return os.fstat(self._fd).st_nlink
-
-    def owner(self) -> int:
-        return os.fstat(self._fd).st_uid
 
     def identity(self) -> FileIdentity:
         status = os.fstat(self._fd)

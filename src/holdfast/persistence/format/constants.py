@@ -223,19 +223,6 @@ message, when it was put (ns)."""
 DEDUP_DIGEST_BYTES = 16
 """Among a million ids the odds that two share a digest are 1 to 10^26."""
 
-# -- Mailboxes: answers to requests ----------------------------------------------------------------------------------
-
-ANSWER_SLOT = struct.Struct("<IBBHQQQ480s")
-"""CRC-32C of what follows, verdict, zero, size of the text, number of the request, first offset, count, text."""
-ANSWER_SLOTS = 64
-"""Requests of one mailbox that may wait at once: each answer stands in the slot of its number modulo this."""
-ANSWERS_START = 512
-"""The first slot; the note of who holds the mailbox's lock stands before it."""
-ANSWER_DONE = 1
-ANSWER_ERROR = 2
-ANSWER_NO_ROOM = 3
-"""Not an end: the queue is bounded, and the request waits for room."""
-
 # -- write.mark ------------------------------------------------------------------------------------------------------
 
 WRITE_MARK = struct.Struct("<8sHH16s16sQQIIIIIQ")
@@ -262,9 +249,6 @@ NOTE_BYTES_MAX = 2**20
 NOTE_CHARACTERS_MAX = 5000
 """Of one field of such a note, and of the reason of a pause."""
 
-VERB_BYTES_MAX = 16 * 2**20
-"""What is asked of an owner: a million offsets of dead letters."""
-
 POSITION_FILE_BYTES_LIMIT = 2**30
 """Sixteen million entries."""
 
@@ -289,4 +273,3 @@ assert WRITE_MARK_BYTES <= FENCE_POSITION >= HEADER_BLOCK_BYTES
 assert FENCE_POSITION + FENCE.size <= HEADER_COPY_POSITIONS[1]
 assert OUTCOME_SLOT.size == 160
 assert DEDUP_SLOT.size == 48
-assert ANSWER_SLOT.size == 512 and ANSWERS_START % ANSWER_SLOT.size == 0, "answers never straddle a sector"

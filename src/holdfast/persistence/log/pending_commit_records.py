@@ -33,8 +33,6 @@ class OwnFile(Enum):
     """The position file of the handle's own group."""
     PREPARED = auto()
     """What was removed from ``prepared/``, and the memory of decided transactions."""
-    REQUESTS = auto()
-    """What was removed from ``requests/``."""
 
 
 @dataclass(frozen=True, slots=True)

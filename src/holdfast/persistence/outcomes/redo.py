@@ -15,7 +15,6 @@ from pathlib import Path
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, QueueLockedError, StorageError
-from holdfast.persistence.exchange.requests import finish_committed
 from holdfast.persistence.filesystem.file_names import finish_naming, name_again
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, open_directory
 from holdfast.persistence.filesystem.storage import MISSING, Storage, real_path
@@ -54,8 +53,7 @@ def redo_commit_records(
     settled = _note_in_groups(storage, directory, queue_id, clock, bounded)
     for commit_record in commit_records:
         _remember(storage, directory, commit_record)
-        if not finish_committed(storage, directory, commit_record):
-            _remove_waiting_file(storage, directory, queue_id, commit_record)
+        _remove_waiting_file(storage, directory, queue_id, commit_record)
         watch(storage, directory, clock, commit_records, commit_record, settled)
     commit_records.end(commit_records.applied_needs(), frozenset())
     return damage

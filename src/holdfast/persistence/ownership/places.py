@@ -1,14 +1,12 @@
-"""Where the files of an owner are, and to which directory a queue belongs."""
+"""Where the files of an owner are."""
 
 from __future__ import annotations
 
-import errno
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.persistence.filesystem.access import check_part
-from holdfast.persistence.filesystem.storage import MISSING, Storage
+from holdfast.persistence.filesystem.storage import Storage
 
 _OWNER = ".owner"
 _SESSIONS = "sessions"
@@ -23,35 +21,6 @@ def owner_directory(root: Path) -> Path:
 def sessions_directory(root: Path) -> Path:
     """Return the directory of the session files."""
     return root / _OWNER / _SESSIONS
-
-
-def ownership_root(storage: Storage, queue_path: Path) -> Path:
-    """Return the directory that is owned if a queue is opened: that of its service, or its own.
-
-    A queue belongs to a service if its parent directory has ``.owner/`` of this user, and no ``queue.json``. Another
-    user's ``.owner/`` says nothing: in a directory such as /tmp everybody can make one.
-
-    Raises
-    ------
-    OSError
-        The disk refuses.
-    """
-    parent = queue_path.parent
-    try:
-        status = storage.directory_status(owner_directory(parent))
-    except MISSING:
-        return queue_path
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return queue_path
-    if status.owner != os.geteuid():
-        return queue_path
-    try:
-        storage.open(parent / _IDENTITY, writable=False).close()
-    except MISSING:
-        return parent
-    return queue_path
 
 
 def make_owner_directory(storage: Storage, root: Path) -> Path:

@@ -7,10 +7,9 @@ from typing import Any
 
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.shared_consumer import SharedConsumer
-from holdfast.queue.owner.reserving import reserve_fields
+from holdfast.queue.owner.reserving import reserve_fields, settle_fields
 from holdfast.queue.prepared.reservations import Reservation
 from holdfast.queue.protocol.messages import Done, Verb
-from holdfast.queue.verbs.vote_verbs import settle_vote_fields
 
 
 class SharedReservations:
@@ -48,8 +47,7 @@ class SharedReservations:
         self._settle(reservation, is_committed=False)
 
     def _settle(self, reservation: Reservation, *, is_committed: bool) -> None:
-        outcome = {"is_committed": is_committed, "is_decided": False}
-        self._ask(settle_vote_fields(reservation.id, reservation.nonce, **outcome))
+        self._ask(settle_fields(reservation.id, reservation.nonce, is_committed=is_committed))
 
     def _ask(self, fields: dict[str, Any]) -> dict[str, Any]:
         reply = self._membership.ask(Verb(self._consumer.group, fields), (), None).reply

@@ -42,7 +42,7 @@ class SharedResolver(PreparedResolver):
 
     def __init__(self, handle: QueueHandle, membership: Membership) -> None:
         ask_other = asking(handle.storage, handle.clock, handle.path)
-        super().__init__(handle, ask_other, lambda group, fields, seconds: {})
+        super().__init__(handle, ask_other)
         self._membership = membership
 
     def resolve(self) -> bool:

@@ -28,7 +28,7 @@ _UNKNOWN: LogEnd = (0, 0, 0)
 _LOOKS = 3
 """How often ``write.mark`` is read before it counts as damaged: its owner overwrites it in place."""
 
-_NOT_SHOWN = "write.mark does not verify: no message is shown until the queue is opened to produce or to consume"
+_NOT_SHOWN = "write.mark does not verify: no message is shown until the queue is opened to put or to take"
 
 
 class Source(Protocol):

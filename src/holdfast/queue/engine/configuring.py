@@ -110,9 +110,9 @@ def _configure(handle: QueueHandle, settings: Settings, reset: Collection[str]) 
     write_side = handle.write_side if of_queue else None
     read_side = handle.read_side if of_group else None
     if of_queue and write_side is None:
-        raise handle.lacks("change settings of the queue", "exclusive", "produce")
+        raise handle.lacks("change settings of the queue")
     if of_group and read_side is None:
-        raise handle.lacks("change settings of the group", "exclusive", "consume")
+        raise handle.lacks("change settings of the group")
     if read_side is not None:
         read_side.begin()
     if write_side is not None:

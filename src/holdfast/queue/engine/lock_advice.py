@@ -12,10 +12,9 @@ def owned_writes(root: Path) -> Owned:
     return Owned(
         f"the write side of {root}",
         here="share that one open queue between all threads, close it first, or open both with mode='shared'; "
-        "mode='submit' puts beside it, and mode='read_only' reads",
-        elsewhere="open it with mode='shared' in all processes that put or take; here with mode='submit' to put, "
-        "mode='read_only' (or `holdfast ls`) to see, or mode='consume' to take if that process has mode='produce'; or "
-        "stop that process, and lock_timeout= waits for its end",
+        "mode='read_only' reads",
+        elsewhere="open it with mode='shared' in all processes that put or take, or here with mode='read_only' (or "
+        "`holdfast ls`) to see; or stop that process, and lock_timeout= waits for its end",
     )
 
 

@@ -1,8 +1,7 @@
 """Opens a queue: checks permissions, recovers the log, and opens the sides.
 
-Only a recovered log is read: a consumer that finds no writer takes the free write lock for as long as recovery takes.
-Sides are locked, and consumers recover, while the groups lock is held: so a recovering consumer is not taken for the
-owner of the write side, and a lock file names its owner before others find it locked.
+Only a recovered log is read. Sides are locked while the groups lock is held: so a lock file names its owner before
+others find it locked.
 """
 
 from __future__ import annotations
@@ -60,8 +59,6 @@ from holdfast.queue.producer.commit_record_ends import CommitRecordEnds
 from holdfast.queue.producer.deduplication import open_deduplication
 from holdfast.queue.producer.waiting_batches import WaitingBatches
 from holdfast.queue.producer.write_side import WriteSide
-from holdfast.queue.remote.requester import Helper
-from holdfast.queue.remote.submit_side import SubmitSide
 from holdfast.queue.threads import lifecycle
 from holdfast.queue.threads.keyed_lock import KeyedLock
 
@@ -75,13 +72,11 @@ class QueueHandle:
     ----------
     storage, clock, root, options
         The queue, and how it is opened.
-    make_helper : callable or None
-        Makes the helper that serves requests while the write side has no owner; None: this handle asks no other one.
     living : callable or None
         Whether the session of a number is alive: what is kept for it is kept over this opening, and what it has in hand
         stays so. Others are dead, for ever. None: the files in ``.owner/sessions`` tell.
     beside : QueueHandle or None
-        A handle of this process with the write side, which this one uses and does not close.
+        The handle with the write side, which one of the mode "read_side" uses and does not close.
 
     Attributes
     ----------
@@ -101,7 +96,6 @@ class QueueHandle:
         clock: Clock,
         root: Path,
         options: Options,
-        make_helper: Callable[[QueueHandle], Helper] | None = None,
         *,
         living: Callable[[int], bool] | None = None,
         beside: QueueHandle | None = None,
@@ -124,10 +118,8 @@ class QueueHandle:
         self.look_side: LookSide | None = None
         self.batches: WaitingBatches | None = None
         self.coordinator: Coordinator | None = None
-        self.submit_side: SubmitSide | None = None
         self.producer: Producer | None = None
         self.consumer: Consumer | None = None
-        self._make_helper = make_helper
         self._living = living or Sessions(storage, root).is_alive
         self._beside = beside
         self.group_readers: dict[str, ReadSide] = {} if beside is None else beside.group_readers
@@ -157,11 +149,8 @@ class QueueHandle:
         if options.writes:
             self._lock_writes()
             keep_reserve(self.storage, self.directory)
-        elif options.looks or self._beside is not None:
-            self._open_log(None)
         else:
-            with self.groups_locked():
-                self._open_log(locks.try_acquire(self.storage, self.directory.write_lock))
+            self._open_log()
         if self._beside is not None:
             owner = self._beside
             self.write_side, self.batches, self.coordinator = owner.write_side, owner.batches, owner.coordinator
@@ -170,28 +159,19 @@ class QueueHandle:
             self.require_read_side().take_over(self._living)
         elif options.looks:
             self._open_look_side()
-        if options.mode == "submit" and self._make_helper is not None:
-            self.submit_side = self.open_submit_side()
 
     def _adopt_settings(self, *, is_owner: bool) -> None:
         self.settings.adopt_queue(self.storage, self.directory, is_owner=is_owner)
         self.capacity.change(self.settings.values["maxsize"], self.settings.values["max_bytes"])
 
-    def _open_log(self, write_lock: SideLock | None) -> None:
-        """Recover the log if ``write_lock`` is held; it stays so with a write side only."""
-        try:
-            self.files = LogFiles(self.storage, self.directory, self.queue_id)
-            self.priorities = Priorities(self.storage, self.directory)
-            self.group = OwnGroup(
-                self.storage, self.clock, self.directory, self.queue_id, self.files, self.options.group, self._is_new
-            )
-            self.open_groups.append(self.group)
-            self._lag = ConsumerLag(self.directory, self.files)
-            if write_lock is not None:
-                self._open_writer(self._recover(), write_lock)
-        finally:
-            if write_lock is not None and self.write_side is None:
-                write_lock.release()
+    def _open_log(self) -> None:
+        self.files = LogFiles(self.storage, self.directory, self.queue_id)
+        self.priorities = Priorities(self.storage, self.directory)
+        self.group = OwnGroup(
+            self.storage, self.clock, self.directory, self.queue_id, self.files, self.options.group, self._is_new
+        )
+        self.open_groups.append(self.group)
+        self._lag = ConsumerLag(self.directory, self.files)
 
     def groups_locked(self) -> Guard:
         """Return what holds the lock under which groups come and go, and sides are taken."""
@@ -200,7 +180,7 @@ class QueueHandle:
     # -- The write side ----------------------------------------------------------------------------------------------
 
     def _lock_writes(self) -> None:
-        """Take the write lock and recover the log; a consumer that finds it locked finds it recovered."""
+        """Take the write lock and recover the log."""
         steps = locks.acquiring(
             self.storage,
             self.directory.write_lock,
@@ -208,12 +188,12 @@ class QueueHandle:
             timeout=self.options.lock_timeout,
             owned=owned_writes(self.path),
             guard=self.groups_locked,
-            is_visitor=self.options.is_visitor,
         )
         try:
             lock = next(steps)
             self._adopt_settings(is_owner=True)
-            self._open_log(lock)
+            self._open_log()
+            self._open_writer(self._recover(), lock)
             next(steps, None)
         except BaseException:  # no other code could release it
             steps.close()
@@ -225,21 +205,19 @@ class QueueHandle:
         return log
 
     def _open_writer(self, log: RecoveredLog, lock: SideLock) -> None:
-        """Make the writer; a consumer only lets it publish the high watermark."""
-        storage, directory, options, values = self.storage, self.directory, self.options, self.settings.values
+        storage, directory, values = self.storage, self.directory, self.settings.values
         synced_only = values["flush"].syncs_every_commit
         mark = WatermarkFile(storage, directory.write_mark, log.mark, log.fence, synced_only=synced_only)
         size = values["data_file_bytes"]
         writer = LogWriter(directory, self.files, self.clock, log.tail, mark, self.priorities, file_bytes=size)
         try:
-            if options.writes:
-                ring = DedupRing(storage, directory.dedup_ids, self.queue_id, values["dedup_max"])
-                ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, values)
-                prepared = PreparedFiles(storage, directory)
-                ends = CommitRecordEnds(storage, directory, writer.pending_commit_records, self.open_groups, prepared)
-                self.write_side = WriteSide(writer, lock, self.settings.flush, self.clock, ids, self.capacity, ends)
-                self.batches = WaitingBatches(storage, directory, self.queue_id, self.write_side, prepared, size)
-                self.coordinator = Coordinator(self.queue_id, writer.pending_commit_records)
+            ring = DedupRing(storage, directory.dedup_ids, self.queue_id, values["dedup_max"])
+            ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, values)
+            prepared = PreparedFiles(storage, directory)
+            ends = CommitRecordEnds(writer.pending_commit_records, self.open_groups, prepared)
+            self.write_side = WriteSide(writer, lock, self.settings.flush, self.clock, ids, self.capacity, ends)
+            self.batches = WaitingBatches(storage, directory, self.queue_id, self.write_side, prepared, size)
+            self.coordinator = Coordinator(self.queue_id, writer.pending_commit_records)
         finally:
             if self.write_side is None:
                 writer.abandon()
@@ -261,7 +239,6 @@ class QueueHandle:
             timeout=options.lock_timeout,
             owned=owned_group(self.path, options.group),
             guard=self.groups_locked,
-            is_visitor=options.is_visitor,
         )
         try:  # at once: an interruption in front of it would leave the lock taken
             group = self.group.find(first)  # an earlier holder of the lock may have begun or deleted it
@@ -323,70 +300,48 @@ class QueueHandle:
         )
 
     def open_source(self) -> Source:
-        """Return the source of the high watermark: the writer in this process, or ``write.mark``."""
+        """Return the source of the high watermark: the write side, or ``write.mark`` for a handle that only looks."""
         return self.write_side or self._remote_source()
 
     def _remote_source(self) -> RemoteSource:
         return RemoteSource(self.storage, self.directory.write_mark, self.queue_id, self.priorities)
-
-    def open_submit_side(self) -> SubmitSide:
-        """Return the client of the owner of the write side, which may be in another process."""
-        assert self._make_helper is not None, "the handles that PersistentQueue opens can ask"
-        return SubmitSide(
-            self.storage,
-            self.clock,
-            self.directory,
-            self.queue_id,
-            self._make_helper(self),
-            self.priorities,
-        )
 
     # -- What a handle may do ----------------------------------------------------------------------------------------
 
     def require_write_side(self) -> WriteSide:
         """Return the write side; raises UsageError if the mode has none."""
         if self.write_side is None:
-            raise self.lacks("put", "exclusive", "produce", "submit")
+            raise self.lacks("put")
         return self.write_side
 
     def join(self, producer: Producer, consumer: Consumer) -> None:
         """Put and take through these: the handle is one of the mode "shared"."""
         self.producer, self.consumer = producer, consumer
 
-    def require_putting(self) -> WriteSide | SubmitSide | Producer:
+    def require_putting(self) -> WriteSide | Producer:
         """Return the write side, or the client of its owner; raises UsageError if the mode has neither."""
-        return self.producer or self.submit_side or self.require_write_side()
-
-    @property
-    def asks_owner(self) -> bool:
-        """Whether an owner decides transactions for this handle, and logs it."""
-        return self.producer is not None or self.submit_side is not None
+        return self.producer or self.require_write_side()
 
     def require_taking(self) -> ReadSide | Consumer:
         """Return the read side, or the client of its owner; raises UsageError if the mode has neither."""
         return self.consumer or self.require_read_side()
 
-    def require_staging(self) -> WaitingBatches | SubmitSide:
-        """Return the prepared batches of the putting side; raises as :meth:`require_putting`."""
-        return self.submit_side or self.require_batches()
-
     def require_batches(self) -> WaitingBatches:
         """Return the batches that wait outside of the log; raises as :meth:`require_write_side`."""
         if self.batches is None:
-            raise self.lacks("put", "exclusive", "produce", "submit")
+            raise self.lacks("put")
         return self.batches
 
     def require_read_side(self) -> ReadSide:
         """Return the read side; raises UsageError if the mode has none."""
         if self.read_side is None:
-            raise self.lacks("take", "exclusive", "consume")
+            raise self.lacks("take")
         return self.read_side
 
-    def lacks(self, verb: str, *modes: str) -> UsageError:
-        """Return the error for a verb that only these modes have."""
+    def lacks(self, verb: str) -> UsageError:
+        """Return the error for a verb that the handle's mode does not have."""
         return UsageError(
-            f"{self.path} was opened with mode={self.options.mode!r}, which does not {verb}; "
-            f"use {' or '.join(map(repr, modes))}"
+            f"{self.path} was opened with mode={self.options.mode!r}, which does not {verb}; use mode='shared'"
         )
 
     @cached_property
@@ -408,7 +363,7 @@ class QueueHandle:
         The write side goes first: the next owner of the group finds the log recovered, or recovers it.
         """
         own = self._beside is None
-        writes = (self.submit_side, self.coordinator, self.write_side) if own else ()
+        writes = (self.coordinator, self.write_side) if own else ()
         parts = (*writes, self.read_side, self.batches if own else None, self.look_side)
         with self.settings.changing, ExitStack() as closing:  # each one, even if another raises; the last one first
             for part in reversed(parts):
@@ -417,7 +372,7 @@ class QueueHandle:
 
     def forget_after_fork(self) -> None:
         """In a forked child: touch nothing that the parent owns."""
-        for part in (self.write_side, self.read_side, self.submit_side):
+        for part in (self.write_side, self.read_side):
             if part is not None:
                 part.forget()
         if self.coordinator is not None:

@@ -11,20 +11,22 @@ from holdfast.persistence.groups.group_files import DEFAULT_GROUP
 from holdfast.queue.options.arguments import check_lock_timeout
 from holdfast.queue.options.settings import Settings
 
-Mode = Literal["exclusive", "shared", "produce", "consume", "read_only", "submit"]
+Mode = Literal["exclusive", "shared", "read_only"]
 MODES = get_args(Mode)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What one handle asks for: see :class:`PersistentQueue`. ``settings`` are those that the program has given."""
+    """What one handle asks for: see :class:`PersistentQueue`. ``settings`` are those that the program has given.
+
+    An owner opens its parts with two more modes: "write_side", and "read_side" for a group beside it.
+    """
 
     mode: str
     group: str
     settings: Settings = field(default_factory=Settings)
     configured: Settings = field(default_factory=Settings)
     lock_timeout: float = 0
-    is_visitor: bool = False
     redact: Callable[[str], str] | None = None
     any_file_system: bool = False
     can_own: bool = True
@@ -32,12 +34,12 @@ class Options:
     @property
     def writes(self) -> bool:
         """Whether this handle owns the write side."""
-        return self.mode in ("exclusive", "produce")
+        return self.mode in ("exclusive", "write_side")
 
     @property
     def reads(self) -> bool:
         """Whether this handle owns the read side of its group."""
-        return self.mode in ("exclusive", "consume")
+        return self.mode in ("exclusive", "read_side")
 
     @property
     def takes(self) -> bool:
@@ -47,11 +49,11 @@ class Options:
     @property
     def looks(self) -> bool:
         """Whether this handle owns no side."""
-        return self.mode in ("shared", "read_only", "submit")
+        return self.mode in ("shared", "read_only")
 
     def as_owner(self) -> Options:
         """Return how the owner behind a handle of the mode "shared" opens the write side: with no wishes of its own."""
-        return Options("produce", DEFAULT_GROUP, any_file_system=self.any_file_system)
+        return Options("write_side", DEFAULT_GROUP, any_file_system=self.any_file_system)
 
 
 def check_options(options: Options) -> None:

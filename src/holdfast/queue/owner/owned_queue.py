@@ -175,7 +175,7 @@ class OwnedQueue:
                 raise ClosedError(f"the owner of {self._path} is closed; open the queue again")
             engine = self._groups.get(name)
             if engine is None:
-                options = Options("consume", name, redact=None, any_file_system=self._options.any_file_system)
+                options = Options("read_side", name, redact=None, any_file_system=self._options.any_file_system)
                 engine = LocalEngine(
                     self._storage, self._clock, self._path, options, beside=self._writes, living=self._living
                 )

@@ -10,11 +10,13 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.verbs.group_verbs import check_names
-from holdfast.queue.verbs.vote_verbs import SETTLE_VOTE, nonce_of, perform_on_votes
 
 Fields = dict[str, Any]
 
 RESERVE = "reserve"
+SETTLE_RESERVED = "settle_reserved"
+
+_NONCE_DIGITS = 32
 
 RESERVED_COUNT_MAX = 200_000
 RESERVED_BYTES_MAX = 512 * 2**20
@@ -27,6 +29,11 @@ def reserve_fields(nonce: bytes, prefix: str, count_max: int, bytes_max: int, en
     """Return the request to hold the next messages of a group under an id; sent again, it holds the same."""
     bounds = {"count_max": count_max, "bytes_max": bytes_max, "end_offset": end_offset}
     return {"verb": RESERVE, "nonce": nonce.hex(), "prefix": prefix, **bounds}
+
+
+def settle_fields(reserved_id: str, nonce: bytes, *, is_committed: bool) -> Fields:
+    """Return the request to commit a reservation, or to give it back."""
+    return {"verb": SETTLE_RESERVED, "id": reserved_id, "nonce": nonce.hex(), "is_committed": is_committed}
 
 
 def reserve(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
@@ -54,4 +61,20 @@ def reserve(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
 
 def settle_reserved(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     """Commit a reservation, or give it back; that is remembered, so that it may come again."""
-    return perform_on_votes(queue.engine(group).resolver.own_votes, {"verb": SETTLE_VOTE, **fields})
+    check_names(SETTLE_RESERVED, fields, {"id", "nonce", "is_committed"})
+    reserved_id, is_committed = fields.get("id"), fields.get("is_committed")
+    if not isinstance(reserved_id, str) or not isinstance(is_committed, bool):
+        raise UsageError(f"{SETTLE_RESERVED} takes an id, and says whether it is committed")
+    queue.engine(group).resolver.own_votes.settle(reserved_id, nonce_of(fields), is_committed=is_committed)
+    return {}
+
+
+def nonce_of(fields: Fields) -> bytes:
+    """Return the nonce in the fields of a verb; raises UsageError if there is none."""
+    text = fields.get("nonce")
+    try:
+        if isinstance(text, str) and len(text) == _NONCE_DIGITS:
+            return bytes.fromhex(text)
+    except ValueError:
+        pass
+    raise UsageError(f"{text!r} names no transaction")

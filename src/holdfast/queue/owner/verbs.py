@@ -15,12 +15,11 @@ from holdfast.queue.options.settings import read_stored
 from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.prepared_verbs import perform_on_prepared
 from holdfast.queue.owner.reports import report_fields
-from holdfast.queue.owner.reserving import RESERVE, reserve, settle_reserved
+from holdfast.queue.owner.reserving import RESERVE, SETTLE_RESERVED, reserve, settle_reserved
 from holdfast.queue.protocol.prepared_verbs import PREPARED_VERBS
 from holdfast.queue.verbs.group_verbs import VERBS as GROUP_VERBS
 from holdfast.queue.verbs.group_verbs import check_names, perform_logged
 from holdfast.queue.verbs.verb_log import Asker, logged
-from holdfast.queue.verbs.vote_verbs import SETTLE_VOTE
 
 Fields = dict[str, Any]
 
@@ -118,5 +117,5 @@ _VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
     IS_FULL: _is_full,
     HAND_OVER: _hand_over,
     RESERVE: reserve,
-    SETTLE_VOTE: settle_reserved,
+    SETTLE_RESERVED: settle_reserved,
 }

@@ -55,19 +55,6 @@ class OutcomeMemory:
             )
         return outcome_log
 
-    def is_of_votes(self, transaction_id: str, nonce: bytes | None) -> bool:
-        """Whether the latest transaction of this id, or of this nonce, that is remembered only acknowledged.
-
-        For a handle that does not own the write side: for transactions with puts it asks the owner, which knows the
-        durable ones.
-        """
-        handle = self._handle
-        own = list(handle.group_readers)
-        others = (self._of_group(name) for name in self._group_names() if name not in own)
-        votes = _latest((*map(self._of_own_group, own), *others), transaction_id, nonce)
-        puts = _latest((OutcomeLog(handle.storage, handle.directory.outcome_log),), transaction_id, nonce)
-        return votes is not None and (puts is None or puts.timestamp_ns <= votes.timestamp_ns)
-
     def note_batch(self, commit_record: CommitRecord, offsets: range) -> None:
         """Note that a transaction with puts was committed; its commit record proves it until this is synced."""
         outcome_log = self._handle.require_batches().prepared.outcome_log

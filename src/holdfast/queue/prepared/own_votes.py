@@ -1,4 +1,4 @@
-"""Settles votes of the group that this handle owns, for all handles: docs/transactions.md, "Other handles"."""
+"""Decides votes of the group that this handle owns, for clients: those of reservations."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from holdfast.queue.threads.keyed_lock import KeyedLock
 
 
 class OwnVotes:
-    """The votes of this handle's group, as :class:`VoteControls`.
-
-    It asks no other handle, so that a handle that asks it always gets an answer.
+    """The votes of this handle's group.
 
     Parameters
     ----------
@@ -29,29 +27,23 @@ class OwnVotes:
         self._memory = memory
         self._keyed_lock = keyed_lock
 
-    def has_vote(self, nonce: bytes) -> bool:
-        """Whether messages are held under a transaction."""
-        return nonce in self._handle.require_read_side().progress.votes
-
     def outcome(self, nonce: bytes) -> OutcomeEntry | None:
         """Return the outcome of a transaction that only acknowledged here; None if none is remembered."""
         return self._memory.find_own_vote(self._handle.group.name, nonce)
 
-    def settle_vote(self, transaction_id: str, nonce: bytes, *, is_committed: bool, is_decided: bool) -> None:
-        """Finish the messages of a vote, or release them: following a log, or deciding it here; durably.
+    def settle(self, transaction_id: str, nonce: bytes, *, is_committed: bool) -> None:
+        """Decide a vote, durably: finish its messages, or release them. Again does nothing.
 
         Raises
         ------
         TransactionStateError
-            It was decided here, the other way.
+            It was decided the other way.
         TransactionNotFoundError
-            It should be decided here, and is unknown.
+            It is unknown.
         """
-        if is_decided:  # without the keyed lock: its holder may be the one that waits for this
-            self._resolve(nonce, is_committed=is_committed)
-            return
+        side = self._handle.require_read_side()
         with self._keyed_lock.alone(transaction_id):
-            if self.has_vote(nonce):
+            if nonce in side.progress.votes:
                 outcome = COMMITTED if is_committed else ABORTED
                 self._memory.note_own_vote(self._handle.group.name, transaction_id, nonce, outcome)
             elif self._memory.outcome_log(transaction_id, nonce, is_committed=is_committed) is None:
@@ -60,10 +52,6 @@ class OwnVotes:
                     f"{transaction_id!r} any more, and has forgotten its outcome",
                     id=transaction_id,
                 )
-            self._resolve(nonce, is_committed=is_committed)
-
-    def _resolve(self, nonce: bytes, *, is_committed: bool) -> None:
-        side = self._handle.require_read_side()
-        is_there = side.is_started and side.resolve(nonce, is_committed=is_committed, is_durable=True)
-        if not is_there:  # the thread that settled it may not have waited for the disk
-            side.flush()
+            is_there = side.is_started and side.resolve(nonce, is_committed=is_committed, is_durable=True)
+            if not is_there:  # the thread that settled it may not have waited for the disk
+                side.flush()

@@ -38,7 +38,7 @@ from holdfast.queue.prepared.prepared_transactions import (
     find_transaction,
     is_in_doubt,
 )
-from holdfast.queue.prepared.vote_settling import AskGroup, VoteSettling
+from holdfast.queue.prepared.vote_settling import VoteSettling
 from holdfast.queue.threads.lifecycle import Lifecycle
 
 logger = logging.getLogger("holdfast")
@@ -56,8 +56,6 @@ class PreparedResolver:
         The queue, with the sides that this process owns.
     ask : callable
         How another queue is asked for the outcome.
-    ask_group : callable
-        How the owners of other groups of this queue are asked.
     memory : OutcomeMemory or None
         That of the handle with the write side, if this is one beside it.
 
@@ -66,16 +64,14 @@ class PreparedResolver:
     memory : OutcomeMemory
         The outcomes of transactions that were decided by id.
     own_votes : OwnVotes
-        The votes of this handle's group, for other handles.
+        The votes of this handle's group, for clients.
     """
 
-    def __init__(
-        self, handle: QueueHandle, ask: AskCoordinator, ask_group: AskGroup, memory: OutcomeMemory | None = None
-    ) -> None:
+    def __init__(self, handle: QueueHandle, ask: AskCoordinator, memory: OutcomeMemory | None = None) -> None:
         self._handle = handle
         self._ask = ask
         self.memory = self._memory = memory or OutcomeMemory(handle)
-        self._votes = VoteSettling(handle, self._memory, ask_group)
+        self._votes = VoteSettling(handle, self._memory)
         self.own_votes = OwnVotes(handle, self._memory, handle.deciding)
         self._lifecycle = Lifecycle(handle.path, "open it again and decide there")
 
@@ -195,8 +191,6 @@ class PreparedResolver:
         if found is not None and (self._finish_decided(found) or self._follow_log(found)):
             found = None
         if found is not None and ((found.decider is None and found.part_of is None) or force):
-            if found.batch is not None or found.damage:
-                self._votes.check(found)
             return found
         if found is not None and (found.part_of is not None or not self._resolve(found)):
             raise _decided_elsewhere(self._handle, found)
@@ -407,9 +401,6 @@ class PreparedResolver:
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
-    def stop_asking(self) -> None:
-        """End requests that wait for the owner of the write side; this handle has none."""
-
     def close(self) -> None:
         """Close the files, and decide nothing more."""
         self._lifecycle.close()
@@ -418,7 +409,7 @@ class PreparedResolver:
     def _check_may_decide(self) -> None:
         self._lifecycle.check()
         if self._handle.look_side is not None:
-            raise UsageError("this handle owns no side of the queue, so it cannot decide; open it with another mode")
+            raise UsageError(f"a handle of mode={self._handle.options.mode!r} cannot decide; use mode='shared'")
 
 
 def _is_left_to_log(found: Found) -> bool:

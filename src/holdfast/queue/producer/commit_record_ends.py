@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
-from holdfast.persistence.exchange.requests import sync_requests
-from holdfast.persistence.filesystem.layout import QueueDirectory
-from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.groups.own_group import OwnGroup
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.pending_commit_records import Needs, OwnFile, PendingCommitRecords, is_durable
@@ -26,8 +23,6 @@ class CommitRecordEnds:
 
     Parameters
     ----------
-    storage, directory
-        The queue.
     pending : PendingCommitRecords
         What has not ended.
     groups : collection of OwnGroup
@@ -38,14 +33,10 @@ class CommitRecordEnds:
 
     def __init__(
         self,
-        storage: Storage,
-        directory: QueueDirectory,
         pending: PendingCommitRecords,
         groups: Collection[OwnGroup],
         prepared: PreparedFiles,
     ) -> None:
-        self._storage = storage
-        self._directory = directory
         self._pending = pending
         self._groups = groups
         self._prepared = prepared
@@ -80,16 +71,9 @@ class CommitRecordEnds:
 
     def _sync(self, wanted: Collection[OwnFile]) -> set[OwnFile]:
         """Sync files; return those that are durable now. A failure is logged, and leaves its file out."""
-        syncs = {
-            OwnFile.PREPARED: self._prepared.sync,
-            OwnFile.GROUP: self._sync_groups,
-            OwnFile.REQUESTS: self._sync_requests,
-        }
+        syncs = {OwnFile.PREPARED: self._prepared.sync, OwnFile.GROUP: self._sync_groups}
         return {file for file, sync in syncs.items() if file in wanted and is_durable(sync)}
 
     def _sync_groups(self) -> None:
         for group in list(self._groups):
             group.sync()
-
-    def _sync_requests(self) -> None:
-        sync_requests(self._storage, self._directory)

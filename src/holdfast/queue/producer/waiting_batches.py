@@ -116,13 +116,6 @@ class WaitingBatches:
         writer.close()
         return replace(summary, path=path)
 
-    def take_over(self, source: Path) -> None:
-        """Prepare a batch that another process has written and synced. Raises as :meth:`prepare`, and ``OSError``."""
-        summary = read_summary(self._storage, source, self._queue_id)
-        self._check_preparable(summary)
-        self.make_directory()
-        self._enter(source, summary.commit_record)
-
     def _check_preparable(self, summary: BatchSummary, voters: tuple[Participant, ...] = ()) -> None:
         """Raise CorruptionError unless a batch waits for an outcome together with the votes of ``voters`` only."""
         commit_record = summary.commit_record

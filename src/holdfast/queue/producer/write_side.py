@@ -213,7 +213,7 @@ class WriteSide(Upkeep):
                 commit_records.confirm(nonce)
             return found
 
-    # -- Requests of other processes, which may come again ------------------------------------------------------------
+    # -- Requests of sessions, which may come again --------------------------------------------------------------------
 
     def answer_to(self, nonce: bytes) -> range | None:
         """Return the offsets of a request that is in the log, synced under any policy; None if it is not pending.
@@ -275,10 +275,6 @@ class WriteSide(Upkeep):
             append = lambda: self._append_batch(payloads, headers, commit_record)  # noqa: E731
             return self.deduplication.append(dedup_id, append), True
 
-    def has_space_for_one(self) -> bool:
-        """Whether a bounded queue may have space now; a put also finds out that it is closed."""
-        return self._lifecycle.refusal is not None or self._capacity.has_space(1, FRAME_HEADER_BYTES)
-
     def settle(self, ticket: int, commit_count: int, *, synced: bool = False) -> None:
         """Make ``commit_count`` commits below offset ``ticket`` as durable as the policy requires, and announce them.
 
@@ -319,14 +315,6 @@ class WriteSide(Upkeep):
     def pending_commit_records(self) -> PendingCommitRecords:
         """The pending commit records: not all of their consequences are on the disk yet."""
         return self._writer.pending_commit_records
-
-    def end_commit_records(self) -> None:
-        """End the commit records that can end: their consequences are made durable elsewhere."""
-        self._record_ends.end_all()
-
-    def end_commit_records_if_many(self) -> None:
-        """Keep the number of pending commit records bounded."""
-        self._record_ends.end_if_many()
 
     # -- Leaving a data file: under the append lock, and by calls to the queue's own files only ----------------------
 

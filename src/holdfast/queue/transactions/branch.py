@@ -31,7 +31,6 @@ from holdfast.queue.options.arguments import as_bytes, too_large
 from holdfast.queue.options.failure import Failure
 from holdfast.queue.options.put_options import Put, as_batch
 from holdfast.queue.producer.nonces import next_nonce
-from holdfast.queue.remote.submit_side import SubmitSide
 
 
 class Branch:
@@ -160,7 +159,7 @@ class Branch:
         if self._is_streaming:
             raise UsageError("the iterator of put_stream cannot put into its transaction, or commit it")
         if self._writer is None:
-            staging = self.handle.producer or self.handle.require_staging()
+            staging = self.handle.producer or self.handle.require_batches()
             self._writer = staging.stage(self._staging_nonce)
         if self._payloads:
             self.handle.priorities.note_for(self._headers.values())  # the file may become part of the log as it is
@@ -293,16 +292,8 @@ class Branch:
             return range(end, end)
         if self._writer is None and not self.acked and not self._session:
             return self.handle.require_putting().put_many(self._payloads, timeout, self._headers)
-        if self.handle.submit_side is not None:
-            return self._submit(self.handle.submit_side, timeout)
         self.wait_for_space(timeout)
         return self.decide(CommitRecord(transaction_id, self._nonce, self.put_count, self.handle.clock.time_ns()))
-
-    def _submit(self, side: SubmitSide, timeout: float | None) -> range:
-        """Ask the owner to commit the spilled file."""
-        offsets = side.submit(self._spill(), timeout)
-        self._writer = None
-        return offsets
 
     def decide(self, commit_record: CommitRecord) -> range:
         """Put the batch with its commit record into the log, synced; then apply its consequences in this queue."""
@@ -360,7 +351,7 @@ class Branch:
         if self.acked:
             self._vote(transaction_id, coordinator, commit_record.timestamp_ns, stages=self._stages)
         if self._stages:
-            self._staged = self.handle.require_staging().prepare(self._spill(), commit_record)
+            self._staged = self.handle.require_batches().prepare(self._spill(), commit_record)
             self._writer = None
 
     @property
@@ -417,7 +408,7 @@ class Branch:
 
     def abort_prepared(self) -> None:
         """Discard the prepared batch and vote, durably."""
-        if self._staged is not None and self.handle.submit_side is None:
+        if self._staged is not None:
             prepared = self.handle.require_batches().prepared
             prepared.drop(self._staged.path)
             prepared.sync()

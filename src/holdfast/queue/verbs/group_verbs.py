@@ -1,4 +1,4 @@
-"""The verbs for the owner of a group's read side, by name. docs/format.md, "Requests".
+"""The verbs for the owner of a group's read side, by name. docs/protocol.md, "Verbs".
 
 Each verb takes its fields as JSON, and returns JSON of a few hundred bytes. Each may be done twice: if an owner dies
 between doing and answering, the next one does it again.

@@ -11,10 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from holdfast.persistence.exchange.mailbox import ANSWERS
-from holdfast.persistence.filesystem import locks
-from holdfast.persistence.filesystem.storage import Storage
-
 logger = logging.getLogger("holdfast")
 
 Result = TypeVar("Result")
@@ -33,14 +29,6 @@ class Asker(NamedTuple):
 def own_process() -> Asker:
     """Return this process."""
     return Asker(os.geteuid(), os.getpid())
-
-
-def holder_of(storage: Storage, requests: Path, mailbox: str) -> Asker:
-    """Return the client behind a mailbox, from its lock; requests of other users were refused before.
-
-    The process is None if it is unknown.
-    """
-    return Asker(os.geteuid(), locks.read_owner(storage, requests / (mailbox + ANSWERS)).pid)
 
 
 def logged(path: Path, verb: str, details: Mapping[str, object], asker: Asker, do: Callable[[], Result]) -> Result:
