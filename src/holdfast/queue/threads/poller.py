@@ -1,7 +1,7 @@
 """One thread of a process polls all queues that are open in it: regular checks cost no thread for each queue.
 
 A poll is brief: it sees whether there is something to do, and leaves what takes long to a thread of the queue's own. So
-200 idle queues cost ten rounds of polls each second, and no queue waits for the work of another.
+200 idle queues cost one round of polls each second, and no queue waits for the work of another.
 
 What is *not* promised: a file system that hangs in a poll delays the polls of all others.
 """
