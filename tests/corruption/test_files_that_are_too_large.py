@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +12,17 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, CorruptionError, PersistentQueue, QueueService, StorageError, UsageError, verify
-from holdfast.persistence.exchange.requests import RequestName, write_verb
+from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem.document import read_document, write_document
 from holdfast.persistence.filesystem.layout import list_data_files, list_generations, queue_directory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAME_PREFIX, FRAMES_START, STX
 from holdfast.persistence.groups import position_file_writer
 from holdfast.persistence.groups.pause_file import Pause, write_pause
+from holdfast.persistence.segment.staged_file import staged_path
+from holdfast.queue.protocol.messages import Put
 from support.builders.settings import set_anew_if_lost
-from support.processes.threads import wait_until
+from support.owners.sides import owned_queue
 
 SPARSE_BYTES = 3 * 2**30
 LARGE_FRAME_BYTES = 2**29
@@ -162,40 +163,21 @@ def test_a_large_position_file_is_read_piece_by_piece(root: Path) -> None:
             assert queue.get_many(10, timeout=0) == LEFT
 
 
-@pytest.mark.parametrize(("kind", "group"), [("verb", ""), ("ask", "default")])
-def test_a_request_that_is_too_large_is_refused_and_others_are_served(root: Path, kind: str, group: str) -> None:
-    """One of 3 GB took as much memory of the owner."""
-    with opened(root) as owner:
-        with PersistentQueue(root, mode="submit") as asking:
-            asking.put(b"four")  # so that there is a mailbox, and somebody serves it
-            mailbox = next((root / "requests").glob("*.answers")).name.removesuffix(".answers")
-            path = RequestName(mailbox, 90, kind, group).path(queue_directory(root))
-            with little_memory():
-                sparse = path.with_name("sparse")
-                sparse.touch()
-                grow(sparse)
-                sparse.rename(path)
-                wait_until(lambda: not any((root / "requests").glob("*-0000000090.*")))
-            asking.put(b"five")
-        assert owner.get_many(10, timeout=0) == [*LEFT, b"four", b"five"]
-
-
 @pytest.mark.parametrize("stx", [STX, STX + 1])
-def test_a_request_with_a_frame_of_half_a_gigabyte_that_is_none_costs_no_memory(root: Path, stx: int) -> None:
-    """A frame is verified before all of it is read."""
-    with opened(root) as owner, PersistentQueue(root, mode="submit") as asking:
-        asking.put(b"four")
-        mailbox = next((root / "requests").glob("*.answers")).name.removesuffix(".answers")
-        path = RequestName(mailbox, 90, "batch").path(queue_directory(root))
+def test_a_staged_batch_with_a_frame_of_half_a_gigabyte_that_is_none_costs_no_memory(root: Path, stx: int) -> None:
+    """A frame is verified before all of it is read; it is refused, and other requests are done."""
+    nonce, session = bytes(15) + b"1", 1
+    (root / "prepared").mkdir(mode=0o700, exist_ok=True)
+    path = staged_path(queue_directory(root), nonce)
+    with owned_queue(OsStorage(), root, SystemClock()) as owner:
         data_file = next((root / "data").iterdir()).read_bytes()
-        sparse = path.with_name("sparse")
-        sparse.write_bytes(data_file[:FRAMES_START] + FRAME_PREFIX.pack(stx, LARGE_FRAME_BYTES, 7) + bytes(100))
-        os.truncate(sparse, FRAMES_START + LARGE_FRAME_BYTES + 100)
-        with little_memory():
-            sparse.rename(path)
-            wait_until(lambda: not any((root / "requests").glob("*-0000000090.*")), 60)
-        asking.put(b"five")
-        assert owner.get_many(10, timeout=0) == [*LEFT, b"four", b"five"]
+        path.write_bytes(data_file[:FRAMES_START] + FRAME_PREFIX.pack(stx, LARGE_FRAME_BYTES, 7) + bytes(100))
+        os.truncate(path, FRAMES_START + LARGE_FRAME_BYTES + 100)
+        with little_memory(), pytest.raises(CorruptionError):
+            owner.append(session, Put(nonce, True, "", {}, 0, is_staged=True), ())
+        assert owner.append(session, Put(bytes(15) + b"2", True, "", {}, 0), (b"four",)) == (range(3, 4), True)
+    with opened(root) as queue:
+        assert queue.get_many(10, timeout=0) == [*LEFT, b"four"]
 
 
 def test_a_large_frame_is_verified_in_pieces_and_then_read(tmp_path: Path) -> None:
@@ -244,11 +226,13 @@ def test_a_document_that_could_not_be_read_again_is_not_written(tmp_path: Path) 
     assert len(read_document(OsStorage(), path, 200_000)["much"]) == 100_000
 
 
-def test_a_request_that_no_owner_would_read_is_not_made(tmp_path: Path) -> None:
-    """Whoever asks is told at once."""
-    with pytest.raises(UsageError, match="ask for less at a time"):
-        write_verb(OsStorage(), tmp_path / "verb", {"verb": "dead_retry", "offsets": list(range(4_000_000))})
-    assert not (tmp_path / "verb").exists()
+def test_a_request_that_no_owner_would_read_is_not_made(root: Path) -> None:
+    """Who asks is told at once, and asks for less."""
+    with PersistentQueue(root, mode="shared") as owner, PersistentQueue(root, mode="shared") as client:
+        with pytest.raises(UsageError, match="ask for less at a time"):
+            client.dead.retry(range(1_000_000))
+        assert client.dead.retry(range(1000)) == 0
+        assert owner.get_many(10, timeout=0) == LEFT
 
 
 def test_progress_that_no_position_file_holds_is_an_error_that_says_what_to_do(
@@ -317,13 +301,6 @@ def test_a_name_with_a_generation_that_no_group_reaches_is_no_position_file(root
         assert not queue.recovery.progress_damage
         assert queue.get_many(10, timeout=0) == LEFT
     assert strange.read_bytes() == b"what"
-
-
-@pytest.mark.parametrize("number", ["9" * 19 + "9", "9" * 100, "0" * 3 + "0000000064"])
-def test_a_name_with_a_number_that_no_request_has_is_no_request(number: str) -> None:
-    """An answer could not say which one it is for."""
-    assert RequestName.parse(f"{secrets.token_hex(8)}-{number}.verb") is None
-    assert RequestName.parse(f"{secrets.token_hex(8)}-0000000064.verb") is not None
 
 
 @pytest.mark.parametrize("pid", ["Infinity", "9" * 400, '"x"', "[]"])

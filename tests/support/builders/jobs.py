@@ -32,7 +32,7 @@ class Jobs:
 
         Only a handle that takes says the back-off: the first one that says it sets it.
         """
-        if mode in ("exclusive", "consume"):
+        if mode == "exclusive":
             options.setdefault("backoff", [])
         engine = partial(LocalEngine, living=living.__contains__)
         with mock.patch.object(persistent_queue, "LocalEngine", engine):

@@ -10,7 +10,7 @@ import pytest
 from holdfast import ForkedError, PersistentQueue, Transaction
 from holdfast.queue.threads import lifecycle, poller
 from support.builders.clocks import FakeClock
-from support.builders.transactions import open_queue, prepare
+from support.builders.transactions import open_queue
 from support.storages.simulated_storage import SimulatedStorage
 
 
@@ -42,20 +42,17 @@ def verbs_of(queue: PersistentQueue, tx: Transaction) -> list[Callable[[], objec
     ]
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "produce", "consume"])
 def test_what_is_forgotten_is_not_touched_and_answers_that_it_was_forked(
-    storage: SimulatedStorage, forked: Callable[[], None], mode: str
+    storage: SimulatedStorage, forked: Callable[[], None]
 ) -> None:
     """Handles are closed and nothing is written: not the batch that a transaction has begun either."""
-    with open_queue(storage) as queue:
+    with open_queue(storage, mode="exclusive") as queue:
         queue.put_many([b"one", b"two"])
         queue.get(timeout=0)
-    queue = open_queue(storage, mode=mode, clock=FakeClock())
+    queue = open_queue(storage, mode="exclusive", clock=FakeClock())
     tx = queue.begin()
-    if mode != "consume":
-        tx.put_many([bytes(1000)] * 100)
-    if mode != "produce":
-        tx.ack(tx.receive(timeout=0))
+    tx.put_many([bytes(1000)] * 100)
+    tx.ack(tx.receive(timeout=0))
     tree, count = storage.tree(), storage.mutation_count
     forked()
     for verb in verbs_of(queue, tx):
@@ -68,48 +65,7 @@ def test_what_is_forgotten_is_not_touched_and_answers_that_it_was_forked(
 
 def test_a_queue_that_nobody_has_used_is_forgotten_too(storage: SimulatedStorage, forked: Callable[[], None]) -> None:
     """It has no books yet."""
-    queue = open_queue(storage, clock=FakeClock())
+    queue = open_queue(storage, mode="exclusive", clock=FakeClock())
     forked()
     with pytest.raises(ForkedError):
         queue.receive(timeout=0)
-
-
-def test_a_handle_that_submits_leaves_its_requests_to_the_parent(
-    storage: SimulatedStorage, forked: Callable[[], None]
-) -> None:
-    """It neither writes one nor takes one back."""
-    open_queue(storage).close()
-    queue = open_queue(storage, mode="submit", clock=FakeClock())
-    tree = storage.tree()
-    forked()
-    with pytest.raises(ForkedError):
-        queue.put(b"x", timeout=0)
-    queue.close()
-    assert storage.tree() == tree
-
-
-def test_those_who_have_asked_leave_their_mailboxes_to_the_parent(
-    storage: SimulatedStorage, forked: Callable[[], None]
-) -> None:
-    """A handle that looks has asked for a group, a producer for the votes of one, a consumer for puts."""
-    producer, consumer = open_queue(storage, mode="produce"), open_queue(storage, mode="consume")
-    look = open_queue(storage, mode="read_only")
-    producer.put(b"one")
-    prepare(consumer, "acks")
-    prepare(producer, "puts")
-    look.pause()
-    producer.commit_prepared("acks")
-    consumer.commit_prepared("puts")
-    for queue in (producer, consumer):
-        assert queue._engine.server is not None
-        queue._engine.server.stop()
-    tree, count = storage.tree(), storage.mutation_count
-    forked()
-    asking = [look.resume, lambda: producer.commit_prepared("acks"), lambda: consumer.commit_prepared("puts")]
-    for ask in asking:
-        with pytest.raises(ForkedError):
-            ask()
-    for queue in (producer, consumer, look):
-        queue.close()
-    assert sum(path.name.endswith(".answers") for path in tree) == 3
-    assert (storage.tree(), storage.mutation_count) == (tree, count)

@@ -135,36 +135,42 @@ def test_all_clocks_of_the_system_are_one_and_others_keep_their_own_time() -> No
     assert parts[0].threads == parts[1].threads != parts[2].threads
 
 
-def test_a_forked_child_serves_its_own_queues_and_waits_for_no_thread_of_the_parent(tmp_path: Path) -> None:
+def test_a_forked_child_looks_after_its_own_queues_and_waits_for_no_thread_of_the_parent(tmp_path: Path) -> None:
     """The child has no such thread: it neither waits for it nor takes it for its own. The parent's continues."""
     script = """
-import os, signal, sys, threading, warnings
+import gc, os, signal, sys, threading, time, warnings
 from pathlib import Path
-from holdfast import PersistentQueue
+from holdfast import PersistentQueue, QueueLockedError
+from holdfast.queue.engine import idle_handles
 
-signal.alarm(40)
-warnings.filterwarnings("ignore", category=DeprecationWarning)  # forking beside threads is what this is about
+signal.alarm(60)
+warnings.simplefilter("ignore")  # forking beside threads, and dropping queues, is what this is about
+idle_handles.REST_SECONDS = 0.01
 place = Path(sys.argv[1])
 
-def submit_to(name):
-    with PersistentQueue(place / name, mode="submit") as submitter:
-        submitter.put(b"asked", timeout=10)
+def dropped_is_closed(name):
+    PersistentQueue(place / name, mode="exclusive").put(b"x")
+    gc.collect()
+    while True:
+        try:
+            return PersistentQueue(place / name, mode="exclusive").close()
+        except QueueLockedError:
+            time.sleep(0.005)
 
-queue = PersistentQueue(place / "parents")
-submit_to("parents")
+queue = PersistentQueue(place / "parents", mode="exclusive")
+dropped_is_closed("dropped")
 for number in range(10):
     pid = os.fork()
     if pid == 0:
         signal.alarm(20)
         queue.close()
-        with PersistentQueue(place / f"childs {number}".replace(" ", "-")) as own:
-            submit_to(own.path.name)
-            assert own.get(timeout=0) == b"asked"
-        assert [each.name for each in threading.enumerate()] == ["MainThread"]
+        dropped_is_closed(f"childs-{number}")
+        while [each.name for each in threading.enumerate()] != ["MainThread"]:
+            time.sleep(0.005)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, number
-    submit_to("parents")
-assert queue.qsize() == 11
+    dropped_is_closed("dropped")
+queue.put(b"x")
 queue.close()
 """
     run_script(script, tmp_path)

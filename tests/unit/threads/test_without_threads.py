@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from holdfast import Empty, FlushPolicy, PersistentQueue, StorageError
+from holdfast import Empty, FlushPolicy, PersistentQueue, RetryableError, StorageError
 from holdfast.clock import SystemClock
+from holdfast.queue.engine import idle_handles
+from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.threads import flusher, poller
 from holdfast.queue.threads.flusher import Flusher
-from support.builders.jobs import Jobs
+from support.builders.handles import handle_of
+from support.builders.jobs import Jobs, ready
 from support.processes.thread_starts import StartFaults, no_threads, starting
+from support.processes.threads import wait_until
 from support.storages.refusals import refusing
 
 POLICIES = {
@@ -81,9 +87,9 @@ def test_what_would_be_synced_in_time_is_synced_at_once() -> None:
 def test_other_processes_see_at_once_what_the_background_would_have_told_them(policy: FlushPolicy) -> None:
     """Where the end of the log is written down by a thread."""
     jobs = Jobs()
-    with jobs.open(mode="produce", flush=policy) as producer, jobs.open(mode="consume", flush=policy) as consumer:
-        producer.put(b"told")
-        assert consumer.get(timeout=0) == b"told"
+    with jobs.open(mode="exclusive", flush=policy) as owner, jobs.open(mode="read_only") as look:
+        owner.put(b"told")
+        assert ready(look) == [b"told"]
 
 
 @pytest.mark.usefixtures("limit")
@@ -119,72 +125,63 @@ def test_messages_larger_than_the_bound_of_unsynced_bytes_are_synced_without_a_t
 
 
 @pytest.mark.parametrize("call", ["put", "get"])
-def test_a_queue_that_was_opened_without_a_watcher_gets_one_at_the_next_occasion(tmp_path: Path, call: str) -> None:
-    """From then on it answers other processes; before, nobody looks for what they ask."""
+def test_a_queue_that_was_opened_without_a_watcher_gets_one_at_the_next_occasion(
+    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From then on it is polled; before, no thread closes what it does not use."""
+    monkeypatch.setattr(idle_handles, "REST_SECONDS", 0.02)
     with no_threads("holdfast-watcher"):
-        queue = PersistentQueue(tmp_path / "orders")
-    with queue:
+        queue = PersistentQueue(tmp_path / "orders", mode="exclusive")
+    with queue, mock.patch.object(handle_of(queue).require_write_side(), "rest") as rest:
+        time.sleep(0.1)
+        assert not rest.called
         if call == "put":
             queue.put(b"first")
             assert queue.get() == b"first"
         else:
             with pytest.raises(Empty):
                 queue.get(timeout=0.5)
-        with PersistentQueue(queue.path, mode="submit") as submitter:
-            submitter.put(b"asked", timeout=20)
-        assert queue.get(timeout=0) == b"asked"
+        wait_until(lambda: rest.called)
 
 
 def test_a_queue_without_a_watcher_is_closed(tmp_path: Path) -> None:
     """There is no thread to wait for."""
     with no_threads():
-        PersistentQueue(tmp_path / "orders").close()
-    with PersistentQueue(tmp_path / "orders") as queue:
+        PersistentQueue(tmp_path / "orders", mode="exclusive").close()
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         assert queue.qsize() == 0
 
 
-def test_requests_are_served_by_the_thread_that_looks_if_there_can_be_no_other(tmp_path: Path) -> None:
-    """Slower for other queues; and nobody waits for ever."""
-    with PersistentQueue(tmp_path / "orders") as queue:
-        with no_threads("holdfast-requests"), PersistentQueue(queue.path, mode="submit") as submitter:
-            for number in range(3):
-                assert submitter.put(b"asked", timeout=20) == number
-        with PersistentQueue(queue.path, mode="submit") as submitter:
-            assert submitter.put(b"asked", timeout=20) == 3
-        assert queue.get(timeout=0) == b"asked"
+def test_a_queue_that_cannot_be_served_to_others_is_not_shared(tmp_path: Path) -> None:
+    """The error says so, and the next one owns it."""
+    with no_threads("holdfast-owner"), pytest.raises(RetryableError, match="no thread can be started"):
+        PersistentQueue(tmp_path / "orders", mode="shared")
+    with PersistentQueue(tmp_path / "orders", mode="shared") as queue:
+        assert queue.is_owner
 
 
-@pytest.mark.usefixtures("limit")
-def test_whoever_submits_to_a_queue_that_nobody_owns_visits_it_himself(tmp_path: Path) -> None:
-    """There is no thread to do it for him."""
-    path = tmp_path / "orders"
-    with PersistentQueue(path, mode="submit") as submitter:
-        assert [submitter.put(b"asked", timeout=20) for _ in range(3)] == [0, 1, 2]
-    with PersistentQueue(path) as queue:
-        assert queue.qsize() == 3
+def test_a_client_puts_and_takes_without_threads(tmp_path: Path) -> None:
+    """Only those that the process had before: what the owner is told in the background is told at the end."""
+    with PersistentQueue(tmp_path / "orders", mode="shared") as owner:
+        with no_threads(), PersistentQueue(owner.path, mode="shared") as client:
+            client.put_many([b"one", b"two", b"three"])
+            assert client.get(timeout=20) == b"one"
+            with client.receive(timeout=20) as delivery:
+                assert delivery.payload == b"two"
+        assert owner.get(timeout=20) == b"three"
 
 
-def test_a_visitor_in_the_thread_of_whoever_asked_leaves_though_others_go_on_asking(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has its own answer, and waits for nobody else's."""
-    monkeypatch.setattr("holdfast.queue.server.visitor.LINGER_SECONDS", 60)
-    with PersistentQueue(tmp_path / "orders", mode="submit") as submitter, no_threads("holdfast-visitor"):
-        assert submitter.put(b"asked", timeout=20) == 0
-        assert submitter.put(b"asked", timeout=20) == 1
-
-
-@pytest.mark.parametrize("fail_at", [1, 2, 3, 4])
-def test_a_start_that_fails_once_is_made_up_for(tmp_path: Path, fail_at: int) -> None:
+@pytest.mark.parametrize(("mode", "fail_at"), [("exclusive", 1), ("exclusive", 2), ("exclusive", 3), ("shared", 1)])
+def test_a_start_that_fails_once_is_made_up_for(tmp_path: Path, mode: Mode, fail_at: int) -> None:
     """Whichever of a queue's threads it was: what comes later finds everything at work."""
     path, policy = tmp_path / "orders", FlushPolicy.every(seconds=0.01)
-    with starting(StartFaults(fail_at, forever=False)) as faults, PersistentQueue(path, flush=policy) as queue:
+    faults = StartFaults(fail_at, forever=False)
+    with starting(faults), PersistentQueue(path, mode=mode, flush=policy) as queue:
         for number in range(3):
             queue.put(b"%d" % number)
         assert [queue.get(timeout=0) for _ in range(3)] == [b"0", b"1", b"2"]
-        with PersistentQueue(path, mode="submit") as submitter:
-            assert submitter.put(b"asked", timeout=20) == 3
-        assert queue.get(timeout=0) == b"asked"
+        names = faults.tried
+        wait_until(lambda: queue.put(b"again") > 0 and names.count(faults.failed[0]) > 1)
     assert len(faults.failed) == 1
 
 

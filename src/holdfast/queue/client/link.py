@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from holdfast.errors import NOTHING_CAME, ClosedError, Empty, RetryableError
+from holdfast.errors import NOTHING_CAME, ClosedError, Empty, RetryableError, UsageError
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.protocol.error_text import from_text
 from holdfast.queue.protocol.frames import REQUEST, Frame, ProtocolError, encode_frame
@@ -16,6 +16,7 @@ from holdfast.queue.protocol.messages import (
     VERSION,
     AnyReply,
     AnyRequest,
+    Commit,
     Hello,
     Put,
     Refused,
@@ -325,7 +326,12 @@ class SocketLink:
         request_id = connection.next_id()
         try:
             buffers = encode_frame(REQUEST, request_id, encode(request), payloads)
-        except ProtocolError as error:  # as an owner in this process would have taken it, a moment ago
+        except ProtocolError as error:
+            if not isinstance(request, Put | Commit):
+                raise UsageError(
+                    f"the owner of the queue takes no such request ({error}): ask for less at a time"
+                ) from error
+            # an owner in this process would have taken it, a moment ago; and the next attempt stages it
             raise RetryableError(f"this process does not own the queue any more ({error}): try again") from error
         try:
             frame: Frame | None = connection.ask(request_id, buffers, GRACE_SECONDS if seconds is None else seconds)
