@@ -75,12 +75,11 @@ def hold_to(queue: PersistentQueue, storage: SimulatedStorage) -> int:
     """Assert that all prioritized messages that are visible are looked for; return how many there are."""
     found = [message.offset for message in queue.peek(10_000) if message.payload.startswith(MARKED)]
     if found:
-        source = handle_of(queue).open_source()
+        source = handle_of(queue).require_write_side()
         assert source.end()[2] > max(found)
         assert source.prioritized_end() > max(found), (
             f"{found} are there, and looked for below {source.prioritized_end()}"
         )
-        source.leave()
         assert ORDERS / "priorities" in storage.crash_dropping_unsynced().tree()
     return len(found)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from holdfast.queue.threads.notifier import Notifier
 
-_WAITS = (threading.Condition.wait.__code__, Notifier.poll.__code__)
+_WAITS = (threading.Condition.wait.__code__, Notifier.wait.__code__)
 
 
 class Threads:

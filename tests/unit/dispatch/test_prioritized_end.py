@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import FlushPolicy, PersistentQueue, StorageError
+from holdfast import PersistentQueue, StorageError
 from holdfast.persistence.filesystem.storage import OsStorage
-from holdfast.persistence.log.watermark import read_write_mark
-from holdfast.queue.dispatch.sources import Source
 from holdfast.queue.options.put_options import Put
 from support.builders.handles import handle_of
 from support.builders.transactions import FILE_BYTES, ORDERS, cut_power, kill, open_queue
@@ -25,20 +23,12 @@ URGENT = Put(b"urgent", priority=9)
 LARGE = [*[bytes(1000)] * 40, Put(bytes(1000), priority=1)]  # more than a quarter of a data file: adopted
 
 
-def source_of(queue: PersistentQueue) -> Source:
-    """Return a source as the read side of a handle has one."""
-    return handle_of(queue).open_source()
-
-
 def prioritized_end(queue: PersistentQueue) -> int:
     """Return it as a consumer of this handle reads it: behind the end."""
-    source = source_of(queue)
-    try:
-        end = source.end()[2]
-        assert source.prioritized_end() <= end
-        return source.prioritized_end()
-    finally:
-        source.leave()
+    source = handle_of(queue).require_write_side()
+    end = source.end()[2]
+    assert source.prioritized_end() <= end
+    return source.prioritized_end()
 
 
 def has_file(storage: SimulatedStorage) -> bool:
@@ -164,7 +154,7 @@ def test_every_way_to_put_leads_to_the_end_of_its_batch(storage: SimulatedStorag
 
 @named(WAYS)
 def test_it_is_known_before_the_message_can_be_seen(storage: SimulatedStorage, way: Putting) -> None:
-    """A consumer that reads the end first, and this behind it, misses none; nor does one in another process."""
+    """A consumer that reads the end first, and this behind it, misses none."""
     looks = []
 
     def look(verb: str, path: Path) -> None:
@@ -174,50 +164,23 @@ def test_it_is_known_before_the_message_can_be_seen(storage: SimulatedStorage, w
         if side.next_offset > 2 or (verb, path.parent) == ("write_at", ORDERS / "data"):
             looks.append(verb)
             assert side.prioritized_end() >= max(3, side.next_offset)
-        mark = read_write_mark(marks, handle_of(queue).queue_id)
-        assert mark is not None
-        assert mark.has_priorities or mark.first_offset + mark.visible[1] == 2
 
     with open_queue(storage) as queue:
         queue.put_many([b"one", b"two"])
-        marks = storage.open(ORDERS / "write.mark", writable=False)
         storage.before_verb = look
         way(queue)
         storage.before_verb = None
     assert "write_at" in looks
 
 
-@named(ONLY_PUTTING)
-@pytest.mark.parametrize("policy", [FlushPolicy.every_commit(), FlushPolicy.never()], ids=str)
-def test_a_handle_that_looks_finds_it_in_the_mark(storage: SimulatedStorage, way: Putting, policy: FlushPolicy) -> None:
-    """It looks ahead up to the end of the log from then on."""
-    with (
-        open_queue(storage, mode="exclusive", flush=policy) as producer,
-        open_queue(storage, mode="read_only") as look,
-    ):
-        source = source_of(look)
-        producer.put_many([b"one", b"two"])
-        producer.flush()
-        assert (source.end()[2], source.prioritized_end()) == (2, 0)
-        end = way(producer)
-        producer.flush()
-        assert source.end()[2] == source.prioritized_end() == end
-        producer.put(b"plain")
-        producer.flush()
-        assert source.end()[2] == source.prioritized_end() == end + 1
-        source.leave()
-
-
 @named(WAYS)
-@pytest.mark.parametrize("mode", ["exclusive", "read_only"])
 @pytest.mark.parametrize("leave", [None, kill, cut_power], ids=["closed", "killed", "power cut"])
 def test_the_next_opening_looks_ahead_up_to_the_end_of_the_log(
     storage: SimulatedStorage,
     way: Putting,
-    mode: str,
     leave: Callable[[SimulatedStorage, PersistentQueue], SimulatedStorage] | None,
 ) -> None:
-    """One that owns it recovers the log, and says it in the mark."""
+    """It recovers the log."""
     queue = open_queue(storage)
     queue.put_many([b"one", b"two"])
     way(queue)
@@ -226,11 +189,8 @@ def test_the_next_opening_looks_ahead_up_to_the_end_of_the_log(
         queue.close()
     else:
         storage = leave(storage, queue)
-    with open_queue(storage, mode=mode) as reopened:
-        assert prioritized_end(reopened) == reopened.stats().next_offset
-        if mode != "read_only" or leave is not cut_power:  # write.mark is not synced, and whoever looks writes none
-            assert prioritized_end(reopened) == end
     with open_queue(storage) as reopened:
+        assert prioritized_end(reopened) == reopened.stats().next_offset == end
         reopened.put(b"plain")
         assert prioritized_end(reopened) == end
         assert by_put(reopened) == prioritized_end(reopened) == end + 2
@@ -300,11 +260,9 @@ def test_messages_of_a_client_count_like_the_owners(tmp_path: Path, way: Putting
     ):
         assert (owner.is_owner, client.is_owner) == (True, False)
         client.put_many([b"one", b"two"])
-        assert prioritized_end(client) == 0
         assert not (path / "priorities").exists()
         end = way(client)
         assert (path / "priorities").exists()
-        assert prioritized_end(client) == prioritized_end(owner) == end
         owner.put(b"plain")
         owner.put(b"plain too")
     with PersistentQueue(path, mode="exclusive") as reopened:
@@ -324,37 +282,13 @@ def test_what_a_client_puts_while_nobody_owns_the_queue_is_found_by_the_next_own
         assert prioritized_end(reopened) == end
 
 
-# -- Where the mark cannot be read -------------------------------------------------------------------------------------
-
-
-def test_a_mark_that_cannot_be_read_leaves_the_file_to_say_it(storage: SimulatedStorage) -> None:
-    """Up to the last end that was known."""
-    with open_queue(storage, mode="exclusive") as producer, open_queue(storage, mode="read_only") as look:
-        producer.put_many([b"one", b"two"])
-        source = source_of(look)
-        assert (source.end()[2], source.prioritized_end()) == (2, 0)
-        mark = storage.open(ORDERS / "write.mark")
-        good = mark.read_at(200, 0)
-        mark.write_at((b"\0" * len(good),), 0)
-        assert (source.end()[2], source.prioritized_end()) == (2, 0)
-        handle_of(producer).priorities.note()
-        assert (source.end()[2], source.prioritized_end()) == (2, 2)
-        mark.write_at((good,), 0)  # an older one, without the flag
-        assert (source.end()[2], source.prioritized_end()) == (2, 2)
-        source.leave()
-
-
 def test_before_anybody_has_written_there_is_nothing_to_look_for(storage: SimulatedStorage) -> None:
     """Not even where the file is there: its process died before it put."""
     queue = open_queue(storage)
     handle_of(queue).priorities.note()
     storage = kill(storage, queue)
-    for mode in ("read_only", "exclusive"):
-        with open_queue(storage, mode=mode) as reopened:
-            assert prioritized_end(reopened) == 0
-    storage.remove(ORDERS / "write.mark")
-    with open_queue(storage, mode="read_only") as looker:
-        assert prioritized_end(looker) == 0
+    with open_queue(storage) as reopened:
+        assert prioritized_end(reopened) == 0
 
 
 def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:

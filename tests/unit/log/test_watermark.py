@@ -28,11 +28,10 @@ def holding(content: bytes) -> SimulatedFile:
     return durable_file(content)[1]
 
 
-@pytest.mark.parametrize("has_priorities", [True, False])
 @pytest.mark.parametrize("synced_only", [True, False])
-def test_a_mark_comes_back(synced_only: bool, has_priorities: bool) -> None:
+def test_a_mark_comes_back(synced_only: bool) -> None:
     """Every field survives encoding."""
-    mark = replace(MARK, synced_only=synced_only, has_priorities=has_priorities)
+    mark = replace(MARK, synced_only=synced_only)
     assert len(mark.encode()) == WRITE_MARK_BYTES
     assert read_write_mark(holding(mark.encode()), QUEUE_ID) == mark
 
@@ -116,19 +115,6 @@ def test_a_mark_is_published_where_only_the_first_open_decision_has_changed() ->
     found = read_write_mark(file, QUEUE_ID)
     assert found is not None
     assert found.redo == 9000
-
-
-def test_a_mark_is_published_where_only_the_first_priority_is_new() -> None:
-    """Consumers in other processes have to know before they see the message."""
-    storage = SimulatedStorage()
-    file = storage.open(Path("/write.mark"), create=True)
-    header = DataFileHeader(QUEUE_ID, 3, 100, 0)
-    marks = WatermarkFile(storage, Path("/write.mark"), file, FENCE, synced_only=True)
-    marks.publish(header, (3, 9000, 140), (3, 9000, 140), 9000, 10)
-    marks.publish(header, (3, 9000, 140), (3, 9000, 140), 9000, 10, has_priorities=True)
-    found = read_write_mark(file, QUEUE_ID)
-    assert found is not None
-    assert found.has_priorities
 
 
 def test_a_mark_that_cannot_be_written_is_written_with_the_next_one() -> None:

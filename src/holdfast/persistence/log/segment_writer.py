@@ -359,17 +359,7 @@ class SegmentWriter:
     def _publish_locked(self) -> None:
         end = self.end
         redo = self.pending_commit_records.first_position(end[1])
-        has_priorities = self.prioritized_end > 0  # read after the end, and raised before it
-        follow_up(
-            self._mark_trouble,
-            self._mark.publish,
-            self._header,
-            end,
-            self.synced,
-            redo,
-            self._timestamp_ns,
-            has_priorities,
-        )
+        follow_up(self._mark_trouble, self._mark.publish, self._header, end, self.synced, redo, self._timestamp_ns)
 
     # -- Fencing -----------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,6 @@ from holdfast.persistence.log.log_tail import LogEnd
 
 _HERE = Path("write.mark")
 _FLAG_SYNCED_ONLY = 0x0001
-_FLAG_PRIORITIES = 0x0002
 _OWNER_AT, _OWNER_BYTES = 12, 16
 
 
@@ -52,8 +51,6 @@ class Watermark:
         Latest timestamp given to a message.
     synced_only : bool
         Whether a record may be shown only once it is synced (``FlushPolicy.every_commit``).
-    has_priorities : bool
-        Whether some of the messages may have a priority.
     """
 
     queue_id: bytes
@@ -67,12 +64,11 @@ class Watermark:
     redo: int
     timestamp_ns: int
     synced_only: bool
-    has_priorities: bool = False
 
     def encode(self) -> bytes:
         """Return the mark's ``WRITE_MARK_BYTES``."""
-        *fields, synced_only, has_priorities = astuple(self)
-        return _encoded(_FLAG_SYNCED_ONLY * synced_only | _FLAG_PRIORITIES * has_priorities, *fields)
+        *fields, synced_only = astuple(self)
+        return _encoded(_FLAG_SYNCED_ONLY * synced_only, *fields)
 
     @property
     def visible(self) -> tuple[int, int]:
@@ -108,7 +104,7 @@ def decode_write_mark(data: bytes, queue_id: bytes, path: Path = _HERE) -> Water
         return None
     if version != FORMAT_VERSION:
         raise other_version(str(path), version)
-    fields = [queue_id, file_id, *numbers, bool(flags & _FLAG_SYNCED_ONLY), bool(flags & _FLAG_PRIORITIES)]
+    fields = [queue_id, file_id, *numbers, bool(flags & _FLAG_SYNCED_ONLY)]
     mark = Watermark(*fields)
     counted = max(mark.written_count, mark.synced_count)
     return None if max(mark.sequence, mark.first_offset + counted, mark.timestamp_ns) > NUMBER_MAX else mark
@@ -154,27 +150,19 @@ class WatermarkFile:
         self._slot = fence.slot
         self._is_closed = False
         self._synced_only = synced_only
-        self._published: tuple[LogEnd, LogEnd, int, bool] | None = None
-        self._seen: tuple[LogEnd, LogEnd, int, bool] | None = None
+        self._published: tuple[LogEnd, LogEnd, int] | None = None
+        self._seen: tuple[LogEnd, LogEnd, int] | None = None
 
-    def publish(
-        self,
-        header: DataFileHeader,
-        end: LogEnd,
-        synced: LogEnd,
-        redo: int,
-        timestamp_ns: int,
-        has_priorities: bool = False,
-    ) -> None:
+    def publish(self, header: DataFileHeader, end: LogEnd, synced: LogEnd, redo: int, timestamp_ns: int) -> None:
         """Write the mark if it has changed; raises ``OSError``.
 
         A failure costs no durability: other processes see the end a little later, with the next mark.
         """
-        if self._published == (end, synced, redo, has_priorities) or self._is_closed:
+        if self._published == (end, synced, redo) or self._is_closed:
             return
         first_offset = header.first_offset
         mark = _encoded(  # every sync pays for this: no object is made
-            _FLAG_SYNCED_ONLY * self._synced_only | _FLAG_PRIORITIES * has_priorities,
+            _FLAG_SYNCED_ONLY * self._synced_only,
             header.queue_id,
             header.file_id,
             header.sequence,
@@ -187,7 +175,7 @@ class WatermarkFile:
             timestamp_ns,
         )
         self._opened().write_at((mark,), 0)
-        self._published = (end, synced, redo, has_priorities)
+        self._published = (end, synced, redo)
 
     def check_fence(self) -> None:
         """Return if no other owner has opened the queue to write since this opening; every sync pays for it.

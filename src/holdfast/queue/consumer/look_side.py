@@ -19,7 +19,7 @@ from holdfast.persistence.log.log_reader import LogReader
 from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.persistence.log.run_reader import RunReader
 from holdfast.queue.consumer.options_seen import OptionsSeen, Waiting, in_hand_count
-from holdfast.queue.dispatch.sources import RemoteSource
+from holdfast.queue.consumer.published_end import PublishedEnd
 
 _READ_COUNT = 64
 
@@ -29,7 +29,7 @@ class LookSide:
 
     Parameters
     ----------
-    files, source
+    files, published
         The log, and how far it may be read.
     find_positions : callable
         Returns the group's progress, and whether the group has begun.
@@ -40,12 +40,12 @@ class LookSide:
     def __init__(
         self,
         files: LogFiles,
-        source: RemoteSource,
+        published: PublishedEnd,
         find_positions: Callable[[], tuple[PositionFileReader, bool]],
         time_ns: Callable[[], int],
     ) -> None:
         self._files = files
-        self._source = source
+        self._published = published
         self._find_positions = find_positions
         self._time_ns = time_ns
         self._positions, self._has_begun = find_positions()
@@ -65,8 +65,8 @@ class LookSide:
     def _look(self, count_max: int, *, with_held: bool) -> list[Message]:
         with self._lock, storage_errors("looking", self._files.directory):
             progress = self._refresh()
-            end = self._source.end()
-            unknown = self._source.damage()
+            end = self._published.end()
+            unknown = self._published.damage()
             if unknown is not None:
                 self._losses.append(unknown)
             found: list[Message] = []
@@ -102,14 +102,14 @@ class LookSide:
     def depth(self) -> int:
         """Messages the group has not finished, those included that a prepared transaction holds."""
         with self._lock, storage_errors("looking", self._files.directory):
-            return self._refresh().live_count(self._source.end()[2])
+            return self._refresh().live_count(self._published.end()[2])
 
     @property
     def ready_count(self) -> int:
         """Messages that can be taken now, as far as the log has been read, and those behind that."""
         with self._lock, storage_errors("looking", self._files.directory):
             waiting = self._waiting()
-            return max(0, self._positions.progress.live_count(self._source.end()[2]) - sum(waiting))
+            return max(0, self._positions.progress.live_count(self._published.end()[2]) - sum(waiting))
 
     @property
     def in_flight_count(self) -> int:
@@ -128,7 +128,7 @@ class LookSide:
         progress = self._refresh()
         reader = RunReader(self._files, self._losses.append, recheck=True)
         try:
-            self._options.read_on(reader, progress, self._source.end())
+            self._options.read_on(reader, progress, self._published.end())
         finally:
             reader.close()
             self._note_losses()
@@ -148,7 +148,7 @@ class LookSide:
     @property
     def log_end(self) -> LogEnd:
         """The high watermark for consumers."""
-        return self._source.end()
+        return self._published.end()
 
     @property
     def leased(self) -> dict[int, int]:
@@ -160,7 +160,7 @@ class LookSide:
     @property
     def end(self) -> int:
         """Offset behind the last message that consumers may see."""
-        return self._source.end()[2]
+        return self._published.end()[2]
 
     def oldest(self) -> tuple[int, int] | None:
         """Return timestamp, in nanoseconds, and offset of the oldest unfinished message; None if there is none."""
@@ -169,7 +169,7 @@ class LookSide:
 
     def close(self) -> None:
         """Close ``write.mark``."""
-        self._source.leave()
+        self._published.close()
 
     def _note_losses(self) -> None:
         """Keep the damage that is not caused by retiring: files that were retired meanwhile are finished by now."""

@@ -937,7 +937,6 @@ class ReadSide:
                     self._progress_store.close()
         finally:
             self._dispatcher.close()
-            self._source.leave()
             self._lock.release()
 
     def forget(self) -> None:

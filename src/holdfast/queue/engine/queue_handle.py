@@ -42,10 +42,10 @@ from holdfast.persistence.recovery.admission import admit, check_file_system
 from holdfast.persistence.recovery.log_recovery import RecoveredLog
 from holdfast.queue.consumer.known_since import KnownSince
 from holdfast.queue.consumer.look_side import LookSide
+from holdfast.queue.consumer.published_end import PublishedEnd
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.log_cursor import GroupLog
 from holdfast.queue.dispatch.progress_store import ProgressStore
-from holdfast.queue.dispatch.sources import RemoteSource, Source
 from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.coordinators import Coordinator
 from holdfast.queue.engine.handle_settings import HandleSettings
@@ -231,7 +231,6 @@ class QueueHandle:
             self.group.find(first)  # if there is none, nothing is made
         path = self.directory.group(options.group)
         self.storage.make_directory(path)
-        source = self.open_source()  # opens nothing yet
         lock = locks.acquire(
             self.storage,
             self.directory.group_lock(options.group),
@@ -246,7 +245,7 @@ class QueueHandle:
                 group = settings.adopt_group(self.storage, self.directory, self.group.repaired(group))
             progress_store = self._open_progress_store(group) if group is not None else None
             progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
-            log = GroupLog(source, self.files, path, progress, progress_store, self._begin_default)
+            log = GroupLog(self.require_write_side(), self.files, path, progress, progress_store, self._begin_default)
             self.read_side = make_read_side(
                 self.storage,
                 self.clock,
@@ -260,7 +259,6 @@ class QueueHandle:
             )
             self.group_readers[options.group] = self.read_side
         except BaseException:
-            source.leave()
             lock.release()
             raise
 
@@ -298,13 +296,6 @@ class QueueHandle:
         retire_finished_files(
             self.directory, self.files, self.clock, own_group=own_group, own_progress=own, sync_own=sync
         )
-
-    def open_source(self) -> Source:
-        """Return the source of the high watermark: the write side, or ``write.mark`` for a handle that only looks."""
-        return self.write_side or self._remote_source()
-
-    def _remote_source(self) -> RemoteSource:
-        return RemoteSource(self.storage, self.directory.write_mark, self.queue_id, self.priorities)
 
     # -- What a handle may do ----------------------------------------------------------------------------------------
 
@@ -409,5 +400,5 @@ class QueueHandle:
 
     def _open_look_side(self) -> None:
         self.group.positions()  # raises if there is no such group
-        source = self._remote_source()
-        self.look_side = LookSide(self.files, source, self.group.positions, self.clock.time_ns)
+        published = PublishedEnd(self.storage, self.directory.write_mark, self.queue_id)
+        self.look_side = LookSide(self.files, published, self.group.positions, self.clock.time_ns)

@@ -100,9 +100,6 @@ class WriteSide(Upkeep):
         """Wake consumers of this process that wait for messages."""
         self.data_available.notify()
 
-    def leave(self) -> None:
-        """Do nothing: a consumer of this process holds nothing of the write side."""
-
     def disk_bytes_with(self, size: int, files: LogFiles, file_bytes: int) -> int:
         """Return what data files would take with ``size`` bytes of frames more."""
         if self._writer.has_space(size):

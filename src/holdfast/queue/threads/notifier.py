@@ -7,7 +7,7 @@ leave it locked for ever, and one in its ``wait`` would unlock it for another th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 
 
@@ -36,25 +36,12 @@ class Notifier:
 
     def wait(self, ready: Callable[[], bool], seconds: float | None) -> None:
         """Sleep until notified, unless ``ready()`` already; at most ``seconds`` (None: for ever). May wake early."""
-        self.poll(ready, lambda: True, (seconds,))
-
-    def poll(self, ready: Callable[[], bool], changed: Callable[[], bool], pauses: Iterable[float | None]) -> bool:
-        """Sleep as :meth:`wait` does, through all ``pauses``; after each of them continue if ``changed()``.
-
-        Returns whether it was ready, or has changed; not whether it rang.
-        """
         waiter = threading.Lock()
         waiter.acquire()
         try:
             self.waiting.append(waiter)
-            if ready():
-                return True
-            for pause in pauses:
-                if waiter.acquire(timeout=-1 if pause is None else max(0.0, pause)):
-                    return False
-                if changed():
-                    return True
-            return False
+            if not ready():
+                waiter.acquire(timeout=-1 if seconds is None else max(0.0, seconds))
         finally:
             with suppress(ValueError):  # it has been rung
                 self.waiting.remove(waiter)
