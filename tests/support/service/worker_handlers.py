@@ -86,17 +86,17 @@ def _hang() -> None:
 
 def _put() -> None:
     """Put into another queue, as a client of its owner."""
-    with QueueService(os.environ[DATA_VARIABLE], catalog=False) as service:
+    with QueueService(os.environ[DATA_VARIABLE], mode="exclusive", catalog=False) as service:
         service.queue("results", type=str).put(f"from process {os.getpid()}")
 
 
 def _receive() -> None:
-    with QueueService(os.environ[DATA_VARIABLE], catalog=False) as service:
+    with QueueService(os.environ[DATA_VARIABLE], mode="exclusive", catalog=False) as service:
         service.queue("tasks", type=Task).receive(timeout=0)
 
 
 def _run() -> None:
-    with QueueService(os.environ[DATA_VARIABLE], catalog=False) as service:
+    with QueueService(os.environ[DATA_VARIABLE], mode="exclusive", catalog=False) as service:
         service.consumer("tasks")(print)
         service.run()
 

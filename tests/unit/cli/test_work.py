@@ -66,7 +66,7 @@ def put(*orders: int) -> None:
 
 def take_handled() -> list[list[int]]:
     """Return number and process of each order that was handled; nobody works any more."""
-    with QueueService("data", catalog=False) as service:
+    with QueueService("data", mode="exclusive", catalog=False) as service:
         queue = service.queue("handled", type=list[int])
         return [queue.receive().body for _ in range(queue.stats().depth)]
 
@@ -107,7 +107,7 @@ def test_a_second_signal_ends_it_at_once(options: tuple[str, ...]) -> None:
         process.communicate(timeout=SECONDS)
     assert process.returncode == 0
     wait_until(lambda: not lives(pid))
-    with QueueService("data", catalog=False) as service:
+    with QueueService("data", mode="exclusive", catalog=False) as service:
         assert service.queue("orders", type=int).receive(timeout=SECONDS).delivery_count == 1
     assert take_handled() == []
 
@@ -135,7 +135,7 @@ def test_worker_processes_end_when_their_owner_is_killed() -> None:
         process.kill()
         process.wait(SECONDS)
         wait_until(lambda: not lives(pid), SECONDS)
-    with QueueService("data", catalog=False) as service:
+    with QueueService("data", mode="exclusive", catalog=False) as service:
         assert service.queue("orders", type=int).receive(timeout=SECONDS).delivery_count == 2
 
 
@@ -147,7 +147,7 @@ def test_a_killed_worker_loses_nothing_and_its_messages_are_counted() -> None:
         wait_until(lambda: waiting("orders") == 2, SECONDS)
         process.kill()
         process.wait(SECONDS)
-    with QueueService("data", catalog=False) as service:
+    with QueueService("data", mode="exclusive", catalog=False) as service:
         order = service.queue("orders", type=int).receive(timeout=SECONDS)
         assert (order.body, order.delivery_count) == (-3, 2)
         order.release()
@@ -207,7 +207,7 @@ def test_what_is_wrong_inside_of_the_module_comes_as_it_is() -> None:
 def test_signals_mean_behind_run_what_they_meant_before(tmp_path: Path) -> None:
     """Where it is the main thread that runs."""
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with QueueService(tmp_path / "data", catalog=False) as service:
+    with QueueService(tmp_path / "data", mode="exclusive", catalog=False) as service:
 
         @service.consumer("orders")
         def handle(order: int) -> None:
@@ -224,7 +224,7 @@ def test_signals_mean_behind_run_what_they_meant_before(tmp_path: Path) -> None:
 @pytest.mark.timeout(30)
 def test_a_signal_that_wakes_another_thread_than_the_main_one_is_heard(tmp_path: Path) -> None:
     """As one does that comes just before the main thread begins to wait: nothing interrupts that wait."""
-    with QueueService(tmp_path / "data", catalog=False) as service:
+    with QueueService(tmp_path / "data", mode="exclusive", catalog=False) as service:
 
         @service.consumer("orders")
         def handle(order: int) -> None:
@@ -241,6 +241,6 @@ def test_a_signal_that_wakes_another_thread_than_the_main_one_is_heard(tmp_path:
 
 def waiting(name: str) -> int:
     """Return how many messages of a queue are not done; less than none where there is no queue yet."""
-    with QueueService("data", catalog=False) as service, suppress(QueueNotFoundError):
+    with QueueService("data", mode="exclusive", catalog=False) as service, suppress(QueueNotFoundError):
         return service.queue(name, mode="read_only").stats().depth
     return -1

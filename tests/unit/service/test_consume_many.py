@@ -117,7 +117,7 @@ def test_what_was_gathered_is_given_back_where_gathering_is_cut_short(
 def test_what_was_taken_ahead_is_not_handed_out_once_its_lease_has_run_out(tmp_path: Path) -> None:
     """A batch may take longer than a lease; whoever takes next is given what waited behind it."""
     clock = FakeClock()
-    with QueueService(tmp_path / "ahead", catalog=False, clock=clock) as service:
+    with QueueService(tmp_path / "ahead", mode="exclusive", catalog=False, clock=clock) as service:
         numbers = service.queue("numbers", type=int, lease_seconds=10)
         numbers.put_many([0, 1])
         numbers.receive(timeout=0).nack(delay=5)

@@ -40,7 +40,7 @@ NEW = ROOT / "new"
 
 def opened(storage: SimulatedStorage) -> QueueService:
     """Return a service on a simulated disk."""
-    return QueueService(ROOT, storage=storage, catalog=False)
+    return QueueService(ROOT, mode="exclusive", storage=storage, catalog=False)
 
 
 def used() -> SimulatedStorage:
@@ -55,7 +55,7 @@ def used() -> SimulatedStorage:
 
 def test_a_deleted_queue_is_gone_and_its_name_free(tmp_path: Path) -> None:
     """It is closed first if it is open here; a new queue of that name is empty."""
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders")
         orders.put("order")
         service.delete_queue("orders")
@@ -194,12 +194,12 @@ def test_what_is_no_deleted_queue_stays_whatever_its_name(tmp_path: Path, kind: 
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("mine")
     (tmp_path / "empty").mkdir()
-    with QueueService(data, catalog=False) as service:
+    with QueueService(data, mode="exclusive", catalog=False) as service:
         service.queue("mail").put("mail")
         service.queue("orders").put("order")
     FOREIGN[kind](remains)
     before = sorted(tmp_path.rglob("*"))
-    with QueueService(data, catalog=False) as service:
+    with QueueService(data, mode="exclusive", catalog=False) as service:
         assert service.queue("mail").qsize() == 1
         with pytest.raises(UsageError, match=re.escape(f"{remains} is in the way")):
             service.delete_queue("orders")
@@ -213,7 +213,7 @@ def test_a_link_in_a_queue_is_removed_and_what_it_points_to_stays(tmp_path: Path
     """Nothing outside of the queue is deleted."""
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("mine")
-    with QueueService(tmp_path / "data", catalog=False) as service:
+    with QueueService(tmp_path / "data", mode="exclusive", catalog=False) as service:
         service.queue("orders").close()
         (tmp_path / "data/orders/link").symlink_to(tmp_path / "precious")
         service.delete_queue("orders")
@@ -269,7 +269,7 @@ def test_a_queue_is_not_deleted_while_a_client_waits_for_the_next_owner(tmp_path
 
 def test_a_queue_with_a_handler_stays(tmp_path: Path) -> None:
     """Its consumer would make it again."""
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         service.queue("orders")
         service.consumer("orders")(lambda order: None)
         with pytest.raises(UsageError, match="has the handler"):
@@ -278,7 +278,7 @@ def test_a_queue_with_a_handler_stays(tmp_path: Path) -> None:
 
 def test_a_queue_with_an_undecided_transaction_stays(tmp_path: Path) -> None:
     """Its messages were promised to somebody."""
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders")
         tx = orders.raw.begin()
         tx.put(b"1")
@@ -292,7 +292,10 @@ def test_a_queue_with_an_undecided_transaction_stays(tmp_path: Path) -> None:
 def test_a_worker_process_deletes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It only submits."""
     monkeypatch.setattr(queue_service, "is_worker_process", lambda: True)
-    with QueueService(tmp_path, catalog=False) as service, pytest.raises(UsageError, match="worker process"):
+    with (
+        QueueService(tmp_path, mode="exclusive", catalog=False) as service,
+        pytest.raises(UsageError, match="worker process"),
+    ):
         service.delete_queue("orders")
 
 
@@ -303,7 +306,7 @@ async def test_tasks_delete_queues_too(tmp_path: Path) -> None:
     async def handle(order: object) -> None:
         """Do nothing."""
 
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = await service.queue("orders")
         await orders.put(1)
         await service.delete_queue("orders")

@@ -39,7 +39,7 @@ def leave_behind(directory: Path, *bodies: object) -> Path:
     """Have a node put these into its queue of orders, take the first one, and be killed; return the queue's path."""
 
     def work() -> None:
-        node = QueueService(directory, catalog=False).queue("orders")
+        node = QueueService(directory, mode="exclusive", catalog=False).queue("orders")
         node.put_many(bodies)
         node.receive(timeout=0)
         os.kill(os.getpid(), 9)
@@ -113,7 +113,7 @@ def test_a_queue_is_let_go_of_when_it_is_finished_and_taken_over_again(service: 
 
 def test_a_node_that_lives_is_left_alone_until_it_dies(service: QueueService, elsewhere: Path) -> None:
     """It holds its locks; when they are free, a consumer that waits already is given what is left."""
-    with QueueService(elsewhere, catalog=False) as node:
+    with QueueService(elsewhere, mode="exclusive", catalog=False) as node:
         theirs = node.queue("orders")
         theirs.put("theirs")
         orders = service.queue("orders", also_read=[theirs.path])

@@ -138,7 +138,7 @@ def configured(world: World) -> None:
     """Name a queue with another setting than an operator has."""
     (world.root / "data2").mkdir()
     (world.root / "data2/holdfast.toml").write_text("[defaults]\nlease_seconds = 60\n")
-    with QueueService(world.root / "data2", catalog=False) as service:
+    with QueueService(world.root / "data2", mode=world.mode, catalog=False) as service:
         service.queue("mail")
         service.queue("mail", lease_seconds=5)
 
@@ -156,7 +156,7 @@ NAMES = "use 1 to 100 of the characters A-Z a-z 0-9 . _ - without a leading dot"
 BYTES = "QueueService takes objects and serializes them"
 HERE = (
     "is owned by this same process {pid} on {host}: share that one open queue between all threads, close it first, or "
-    "open both with mode='shared'; mode='submit' puts beside it, and mode='read_only' reads"
+    "open both with mode='shared'; mode='read_only' reads"
 )
 SETTLED = "was acknowledged or given back before; take the message again if it is still there"
 
@@ -168,7 +168,12 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
         TypeError,
         "the path of a queue is a str or a pathlib.Path, not NoneType",
     ),
-    ("an empty path", lambda _: QueueService(""), ConfigError, "the path of the service is empty: name its directory"),
+    (
+        "an empty path",
+        lambda world: QueueService("", mode=world.mode),
+        ConfigError,
+        "the path of the service is empty: name its directory",
+    ),
     (
         "a file as the path of a queue",
         lambda world: PersistentQueue(world.root / "notes.txt", mode=world.mode),
@@ -177,7 +182,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
     ),
     (
         "a file as the path of a service",
-        lambda world: QueueService(world.root / "notes.txt"),
+        lambda world: QueueService(world.root / "notes.txt", mode=world.mode),
         ConfigError,
         "{root}/notes.txt is a file, or below one; a service is a directory: choose another path",
     ),
@@ -189,7 +194,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
     ),
     (
         "a queue opened as a service",
-        lambda world: QueueService(world.root / "jobs", catalog=False).queue("orders"),
+        lambda world: QueueService(world.root / "jobs", mode=world.mode, catalog=False).queue("orders"),
         ConfigError,
         "{root}/jobs is a queue, not a service: open QueueService('{root}') and its queue 'jobs', or choose another "
         "directory",
@@ -198,13 +203,13 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
         "looking at no queue",
         lambda world: PersistentQueue(world.root / "none", mode="read_only"),
         QueueNotFoundError,
-        "no queue at {root}/none; opening it to produce or to consume creates one",
+        "no queue at {root}/none; opening it with another mode than 'read_only' creates one",
     ),
     (
         "an unknown mode",
         lambda world: PersistentQueue(world.root / "none", mode="read"),
         ConfigError,
-        "mode is one of exclusive, shared, produce, consume, read_only, submit, not 'read'",
+        "mode is one of exclusive, shared, read_only, not 'read'",
     ),
     (
         "a data file that is too small",
@@ -329,7 +334,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
         "a put where nothing is put",
         lambda world: world.reopened("read_only", "put", b"job"),
         UsageError,
-        "{root}/jobs was opened with mode='read_only', which does not put; use 'exclusive' or 'produce' or 'submit'",
+        "{root}/jobs was opened with mode='read_only', which does not put; use mode='shared'",
     ),
     # Taking
     ("nothing there", lambda world: world.jobs.get(timeout=0), Empty, "no message came within the timeout"),
@@ -370,7 +375,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
         "taking where nothing is taken",
         lambda world: world.reopened("read_only", "get"),
         UsageError,
-        "{root}/jobs was opened with mode='read_only', which does not take; use 'exclusive' or 'consume'",
+        "{root}/jobs was opened with mode='read_only', which does not take; use mode='shared'",
     ),
     (
         "taking after shutdown",
@@ -476,7 +481,7 @@ MISTAKES: list[tuple[str, Callable[[World], object], type[Exception], str]] = [
     ),
     (
         "a queue of another service",
-        lambda world: QueueService(world.root / "other").consumer(world.orders)(handle),
+        lambda world: QueueService(world.root / "other", mode=world.mode).consumer(world.orders)(handle),
         ConfigError,
         "<TypedQueue orders at {root}/data/orders> does not belong to this service: register it with the one that "
         "opened it",
@@ -525,7 +530,6 @@ def test_a_queue_that_another_process_owns_says_which_and_what_helps(world: Worl
 
 
 ELSEWHERE_ADVICE = (
-    "open it with mode='shared' in all processes that put or take; here with mode='submit' to put, mode='read_only' "
-    "(or `holdfast ls`) to see, or mode='consume' to take if that process has mode='produce'; or stop that process, "
-    "and lock_timeout= waits for its end"
+    "open it with mode='shared' in all processes that put or take, or here with mode='read_only' (or `holdfast ls`) to "
+    "see; or stop that process, and lock_timeout= waits for its end"
 )

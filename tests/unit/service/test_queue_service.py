@@ -29,7 +29,7 @@ def test_queues_are_directories_of_the_service(service: QueueService) -> None:
 
 def test_a_service_locks_and_makes_nothing_before_a_queue_is_opened(tmp_path: Path) -> None:
     """So a module may make one where it is imported."""
-    with QueueService(tmp_path / "data"):
+    with QueueService(tmp_path / "data", mode="exclusive"):
         assert not (tmp_path / "data").exists()
 
 
@@ -62,7 +62,7 @@ def test_the_configuration_counts_where_the_program_says_nothing(
     """A file for operators, and variables."""
     tmp_path.joinpath("holdfast.toml").write_text("[queues.mail]\nbackoff = []\n")
     monkeypatch.setenv("HOLDFAST_MAIL__MAXSIZE", "1")
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         mail = service.queue("mail", max_deliveries=2)
         mail.put("one")
         assert mail.raw.full()
@@ -76,7 +76,7 @@ def test_a_bad_configuration_is_found_when_the_service_is_made(tmp_path: Path) -
     """With its file, line and key."""
     tmp_path.joinpath("holdfast.toml").write_text('[defaults]\nlease_seconds = "soon"\n')
     with pytest.raises(ConfigError, match=r"holdfast\.toml, line 2: defaults\.lease_seconds"):
-        QueueService(tmp_path)
+        QueueService(tmp_path, mode="exclusive")
 
 
 def test_a_serializer_of_ones_own_is_named_like_the_others(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_serializer_of_ones_own_is_named_like_the_others(tmp_path: Path) -> No
         def decode(self, payload: bytes, type: object) -> str:
             return payload.decode()[::-1]
 
-    with QueueService(tmp_path, serializers=[Reversed()], catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", serializers=[Reversed()], catalog=False) as service:
         words = service.queue("words", serializer="reversed")
         words.put("stressed")
         assert words.raw.peek()[0].payload == b"desserts"
@@ -122,7 +122,7 @@ def test_a_pickle_that_nobody_asked_for_is_a_dead_letter(service: QueueService) 
         jobs = service.queue("jobs", serializer="pickle", allow_pickle=True)
     jobs.put({1, 2})
     service.close()
-    with QueueService(service.path, catalog=False) as other:
+    with QueueService(service.path, mode="exclusive", catalog=False) as other:
         plain = other.queue("jobs")
         plain.put("next")
         assert plain.receive(timeout=0).body == "next"
@@ -153,7 +153,10 @@ def test_a_queue_that_another_process_owns_is_refused_and_may_be_opened_later(se
 def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     """It stays as it is."""
     tmp_path.joinpath("data").write_text("mine")
-    with pytest.raises(Exception, match="data"), QueueService(tmp_path / "data", catalog=False) as service:
+    with (
+        pytest.raises(Exception, match="data"),
+        QueueService(tmp_path / "data", mode="exclusive", catalog=False) as service,
+    ):
         service.queue("orders")
     assert tmp_path.joinpath("data").read_text() == "mine"
 
@@ -236,8 +239,8 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(service: QueueS
 def test_a_new_service_directory_survives_a_loss_of_power_with_its_first_put(path: str) -> None:
     """The names of the directories that the service made are on the disk before the put returns."""
     storage = SimulatedStorage()
-    with QueueService(path, storage=storage, catalog=False) as service:
+    with QueueService(path, mode="exclusive", storage=storage, catalog=False) as service:
         service.queue("orders").put("order")
         lost = storage.crash_dropping_unsynced()
-    with QueueService(path, storage=lost, catalog=False) as service:
+    with QueueService(path, mode="exclusive", storage=lost, catalog=False) as service:
         assert service.queue("orders").get(timeout=0) == "order"

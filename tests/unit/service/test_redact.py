@@ -29,7 +29,7 @@ def test_a_handlers_secret_reaches_neither_log_nor_catalogue_nor_any_file(
     """Of a retry, and of the failure that was the last; the message is not lost."""
     with (
         caplog.at_level(logging.DEBUG, "holdfast"),
-        QueueService(tmp_path / "service", redact=without_secrets) as service,
+        QueueService(tmp_path / "service", mode="exclusive", redact=without_secrets) as service,
     ):
         orders = service.queue("orders", max_deliveries=2, backoff=[])
 
@@ -67,7 +67,7 @@ def test_a_secret_that_is_longer_than_what_is_kept_is_no_secret_cut_in_two(
 ) -> None:
     """The hook sees the text before it is cut; half a secret would not be known for one."""
     with QueueService(
-        tmp_path / "service", redact=lambda text: re.sub(pattern, "***", text, flags=re.DOTALL)
+        tmp_path / "service", mode="exclusive", redact=lambda text: re.sub(pattern, "***", text, flags=re.DOTALL)
     ) as service:
         orders = service.queue("orders", max_deliveries=1)
         orders.put({"number": 1})
@@ -80,7 +80,7 @@ def test_a_secret_that_is_longer_than_what_is_kept_is_no_secret_cut_in_two(
 
 def test_a_service_for_tasks_takes_the_same_hook(tmp_path: Path) -> None:
     """It is one of the options of the service below."""
-    service = AsyncQueueService(tmp_path / "service", redact=without_secrets)
+    service = AsyncQueueService(tmp_path / "service", mode="exclusive", redact=without_secrets)
     with service.sync:
         orders = service.sync.queue("orders", max_deliveries=1)
         orders.put({"number": 1})

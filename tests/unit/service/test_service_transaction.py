@@ -103,7 +103,7 @@ def test_deliveries_of_a_queue_that_is_not_open_here_are_refused(
     service: QueueService, orders: TypedQueue[Order]
 ) -> None:
     """The service would not know which queue to finish them in."""
-    with QueueService(service.path.parent / "elsewhere", catalog=False) as other:
+    with QueueService(service.path.parent / "elsewhere", mode="exclusive", catalog=False) as other:
         foreign = other.queue("orders", type=Order)
         foreign.put(Order(1))
         message = foreign.receive(timeout=0)
@@ -167,5 +167,5 @@ def test_closing_the_service_aborts_what_is_open(service: QueueService, orders: 
     service.close()
     with pytest.raises(TransactionStateError):
         tx.commit()
-    with QueueService(service.path, catalog=False) as again:
+    with QueueService(service.path, mode="exclusive", catalog=False) as again:
         assert again.queue("orders").stats().depth == 1

@@ -53,7 +53,7 @@ def test_services_share_the_queues_of_a_directory(tmp_path: Path) -> None:
 
 def test_a_queue_may_be_opened_in_another_mode_than_its_service_has(tmp_path: Path) -> None:
     """The program says so for that queue; ``can_own`` is for those that are shared."""
-    with shared(tmp_path, can_own=False) as service, QueueService(tmp_path, catalog=False) as plain:
+    with shared(tmp_path, can_own=False) as service, QueueService(tmp_path, mode="exclusive", catalog=False) as plain:
         assert service.queue("mine", mode="exclusive").raw.mode == "exclusive"
         assert plain.queue("ours", mode="shared").raw.is_owner
         ours = service.queue("ours", mode="shared")
@@ -65,7 +65,7 @@ def test_a_queue_may_be_opened_in_another_mode_than_its_service_has(tmp_path: Pa
             service.queue("ours", mode="exclusive")
 
 
-@pytest.mark.parametrize("options", [{"mode": "alone"}, {"can_own": False}, {"mode": "exclusive", "can_own": False}])
+@pytest.mark.parametrize("options", [{"mode": "alone"}, {"mode": "exclusive", "can_own": False}])
 def test_a_mode_that_cannot_work_is_refused_where_the_service_is_made(tmp_path: Path, options: dict[str, Any]) -> None:
     """And not by the first queue."""
     with pytest.raises(ConfigError, match="mode"):
@@ -74,7 +74,7 @@ def test_a_mode_that_cannot_work_is_refused_where_the_service_is_made(tmp_path: 
 
 def test_a_service_that_has_a_queue_alone_keeps_others_out_and_they_it(tmp_path: Path) -> None:
     """Whichever is first; each error names the mode that would do."""
-    with shared(tmp_path) as service, QueueService(tmp_path, catalog=False) as alone:
+    with shared(tmp_path) as service, QueueService(tmp_path, mode="exclusive", catalog=False) as alone:
         service.queue("ours")
         alone.queue("mine")
         for refused, name in ((alone, "ours"), (service, "mine")):
@@ -86,7 +86,7 @@ def test_only_the_program_knows_whether_it_may_own(tmp_path: Path, monkeypatch: 
     """As with the mode."""
     monkeypatch.setenv("HOLDFAST_CAN_OWN", "false")
     with pytest.raises(ConfigError, match="HOLDFAST_CAN_OWN"):
-        QueueService(tmp_path)
+        QueueService(tmp_path, mode="exclusive")
 
 
 def test_the_configuration_counts_for_queues_that_are_shared(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_forked_child_runs_the_consumers_of_its_parent_too(tmp_path: Path) -> 
 
 def test_a_forked_child_takes_over_what_it_watches_and_not_what_its_parent_was_told_to(tmp_path: Path) -> None:
     """The parent has its own copies open."""
-    with QueueService(tmp_path / "dead", catalog=False) as dead:
+    with QueueService(tmp_path / "dead", mode="exclusive", catalog=False) as dead:
         dead.queue("orders").put(1)
         dead.queue("mail").put(2)
     with shared(tmp_path / "live") as service:
@@ -289,7 +289,7 @@ def test_a_forked_child_takes_over_what_it_watches_and_not_what_its_parent_was_t
 
 def test_one_of_the_services_takes_over_the_queue_of_a_dead_node(tmp_path: Path) -> None:
     """The others are told who has it, or find it taken; its messages are delivered once."""
-    with QueueService(tmp_path / "dead", catalog=False) as dead:
+    with QueueService(tmp_path / "dead", mode="exclusive", catalog=False) as dead:
         dead.queue("orders").put_many([1, 2])
     with shared(tmp_path / "live") as first, shared(tmp_path / "live") as second:
         orders = first.adopt(tmp_path / "dead" / "orders")

@@ -21,11 +21,11 @@ class Order(msgspec.Struct):
 
 def test_get_returns_an_object_that_is_acknowledged(tmp_path: Path) -> None:
     """A restart does not bring it back."""
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders", type=Order)
         orders.put_many([Order(1), Order(2)])
         assert (orders.get(), orders.qsize()) == (Order(1), 1)
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders", type=Order)
         assert orders.get(timeout=0) == Order(2)
         with pytest.raises(Empty):
@@ -34,7 +34,7 @@ def test_get_returns_an_object_that_is_acknowledged(tmp_path: Path) -> None:
 
 def test_get_skips_what_cannot_be_decoded(tmp_path: Path) -> None:
     """It has become a dead letter."""
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders", type=Order)
         orders.raw.put(b"no order")
         orders.put(Order(1))
@@ -46,7 +46,7 @@ def test_a_loop_over_a_queue_yields_objects_until_it_is_shut_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each is acknowledged before it is yielded; what is left is in the log."""
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders", type=Order)
         orders.put_many([Order(1), Order(2)])
         orders.put(Order(3), delay=3600)
@@ -58,7 +58,7 @@ def test_a_loop_over_a_queue_yields_objects_until_it_is_shut_down(
 
 def test_purge_leaves_nothing_that_is_ready(tmp_path: Path) -> None:
     """And returns how many it were."""
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders", type=Order)
         orders.put_many([Order(1), Order(2)])
         assert (orders.purge(), orders.qsize()) == (2, 0)
@@ -67,7 +67,7 @@ def test_purge_leaves_nothing_that_is_ready(tmp_path: Path) -> None:
 @in_a_loop
 async def test_tasks_have_the_same(tmp_path: Path) -> None:
     """Awaited."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = await service.queue("orders", type=Order)
         await orders.put_many([Order(number) for number in range(5)])
         assert (await orders.get(), await orders.qsize()) == (Order(0), 4)

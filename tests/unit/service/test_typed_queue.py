@@ -127,7 +127,7 @@ def test_an_undecodable_message_has_all_its_deliveries_once_the_program_can_read
     with pytest.raises(Empty):
         old.receive(timeout=0)
     service.close()
-    with QueueService(service.path, catalog=False) as updated:
+    with QueueService(service.path, mode="exclusive", catalog=False) as updated:
         new = updated.queue("orders", type=dict)
         assert new.dead.retry(reason="undecodable") == 1
         with new.receive(timeout=0) as message:
@@ -170,7 +170,7 @@ def test_a_message_is_given_back_where_decoding_is_interrupted(orders: TypedQueu
         def decode(self, payload: bytes, type: Any) -> Any:
             raise KeyboardInterrupt
 
-    with QueueService(orders.path.parent, serializers=[Interrupting()], catalog=False) as other:
+    with QueueService(orders.path.parent, mode="exclusive", serializers=[Interrupting()], catalog=False) as other:
         queue = other.queue("interrupted", serializer="interrupting")
         queue.put("anything")
         for take in (lambda: queue.receive(timeout=0), lambda: queue.receive_many(2, timeout=0)):
@@ -195,7 +195,7 @@ def test_a_message_that_takes_too_much_memory_counts_as_failed(service: QueueSer
                 raise MemoryError
             return payload.decode()
 
-    with QueueService(service.path, serializers=[Greedy()], catalog=False) as other:
+    with QueueService(service.path, mode="exclusive", serializers=[Greedy()], catalog=False) as other:
         queue = other.queue("greedy", serializer="greedy", max_deliveries=2, backoff=[])
         queue.put_many(["huge", "small"])
         for _ in range(2):
@@ -319,7 +319,7 @@ def test_what_takes_longer_to_decode_than_its_lease_is_passed_by_and_counted(tmp
             clock.advance(20)
             raise ValueError("too late")
 
-    with QueueService(tmp_path / "slow", catalog=False, clock=clock, serializers=[Slow()]) as service:
+    with QueueService(tmp_path / "slow", mode="exclusive", catalog=False, clock=clock, serializers=[Slow()]) as service:
         queue = service.queue("queue", serializer="slow", lease_seconds=10, max_deliveries=2)
         queue.put(b"x")
         with pytest.raises(Empty):

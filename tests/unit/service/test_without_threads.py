@@ -24,7 +24,7 @@ from support.service.consumers import running
 @in_a_loop
 async def test_a_task_that_cannot_wait_for_messages_is_told_and_the_next_one_waits(tmp_path: Path) -> None:
     """Within its time; and closing waits for no thread that there is not."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         with no_threads("holdfast-takes"):
             for _ in range(2):
@@ -40,7 +40,7 @@ async def test_a_task_that_cannot_wait_for_messages_is_told_and_the_next_one_wai
 @in_a_loop
 async def test_calls_are_made_by_the_threads_that_there_are(tmp_path: Path) -> None:
     """One is enough; none is refused because a second one cannot be started."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         with starting(StartFaults(2, prefix="holdfast-asyncio")) as faults:
             await asyncio.gather(*(numbers.put(number) for number in range(20)))
@@ -51,7 +51,7 @@ async def test_calls_are_made_by_the_threads_that_there_are(tmp_path: Path) -> N
 @in_a_loop
 async def test_a_call_that_no_thread_can_make_is_refused_and_never_made(tmp_path: Path) -> None:
     """Else a put that has failed would be there later on."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         with no_threads("holdfast-asyncio"), pytest.raises(RetryableError, match="nothing was done"):
             await service.queue("numbers", type=int)
         numbers = await service.queue("numbers", type=int)
@@ -64,12 +64,12 @@ async def test_a_call_that_no_thread_can_make_is_refused_and_never_made(tmp_path
 @in_a_loop
 async def test_a_service_is_closed_without_a_thread(tmp_path: Path) -> None:
     """By the loop itself, which waits for it."""
-    service = AsyncQueueService(tmp_path)
+    service = AsyncQueueService(tmp_path, mode="exclusive")
     numbers = await service.queue("numbers", type=int)
     await numbers.put(1)
     with no_threads("holdfast-asyncio-close"):
         await service.close()
-    with QueueService(tmp_path, catalog=False) as again:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as again:
         assert again.queue("numbers", type=int).stats().depth == 1
 
 
@@ -86,7 +86,7 @@ async def test_what_nobody_waits_for_is_done_at_once_without_a_thread() -> None:
 @in_a_loop
 async def test_consumers_that_are_not_async_are_not_run_without_a_thread(tmp_path: Path) -> None:
     """It is said, and they run once there is one."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         handled: list[int] = []
 
         @service.consumer("numbers")
@@ -105,7 +105,7 @@ async def test_consumers_that_are_not_async_are_not_run_without_a_thread(tmp_pat
 @in_a_loop
 async def test_an_async_consumer_whose_acknowledgements_have_no_thread_makes_them_itself(tmp_path: Path) -> None:
     """In the event loop, which waits for the disk."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         handled: list[int] = []
 
         @service.consumer("numbers")
@@ -181,7 +181,7 @@ def test_handlers_acknowledge_themselves_without_a_thread_for_it(service: QueueS
 def test_the_catalogue_is_written_at_the_end_without_a_thread(tmp_path: Path) -> None:
     """The queue is open and works; closing joins nothing that was never started."""
     with no_threads("holdfast-catalog"):
-        with QueueService(tmp_path) as service:
+        with QueueService(tmp_path, mode="exclusive") as service:
             service.queue("numbers", type=int).put(1)
         assert (tmp_path / "catalog.db").exists()
 

@@ -22,7 +22,7 @@ async def with_numbers(service: AsyncQueueService, count: int = 10) -> AsyncQueu
 @in_a_loop
 async def test_an_object_is_put_received_and_acknowledged(tmp_path: Path) -> None:
     """The names are those of the other service."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = await service.queue("orders", type=dict)
         assert await service.queue("orders") is orders
         assert dict(service.queues) == {"orders": orders}
@@ -39,7 +39,7 @@ async def test_an_object_is_put_received_and_acknowledged(tmp_path: Path) -> Non
 @in_a_loop
 async def test_options_of_a_put_reach_the_queue(tmp_path: Path) -> None:
     """A second put of an id counts once, a delayed message waits, what does not fit the type is refused."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         assert await numbers.put(1, dedup_id="one") == await numbers.put(1, dedup_id="one", timeout=5)
         assert await numbers.put_many(iter([2, Put(3, priority=9)]), headers={"a": "b"}, timeout=1) == range(1, 3)
@@ -54,7 +54,7 @@ async def test_options_of_a_put_reach_the_queue(tmp_path: Path) -> None:
 @in_a_loop
 async def test_nothing_within_the_timeout_is_empty(tmp_path: Path) -> None:
     """At once for 0; a negative one is a mistake."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         for timeout in (0, 0.01):
             with pytest.raises(Empty):
@@ -70,7 +70,7 @@ async def test_nothing_within_the_timeout_is_empty(tmp_path: Path) -> None:
 @in_a_loop
 async def test_a_full_queue_makes_a_put_wait_for_room(tmp_path: Path) -> None:
     """As long as its timeout says; what else happens meanwhile makes the room."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int, maxsize=1)
         await numbers.put(1)
         for timeout in (0, 0.01):
@@ -86,7 +86,7 @@ async def test_a_full_queue_makes_a_put_wait_for_room(tmp_path: Path) -> None:
 @in_a_loop
 async def test_an_exception_in_the_block_fails_the_message(tmp_path: Path) -> None:
     """It comes again, counted, and becomes a dead letter in the end."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int, backoff=[], max_deliveries=2)
         await numbers.put(1)
         for count in (1, 2):
@@ -108,7 +108,7 @@ async def test_an_exception_in_the_block_fails_the_message(tmp_path: Path) -> No
 @in_a_loop
 async def test_verbs_settle_a_message(tmp_path: Path) -> None:
     """Each once; a stale one says so."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service, 1)
         message = await numbers.receive(lease_seconds=60)
         await message.extend(0.001)
@@ -128,7 +128,7 @@ async def test_verbs_settle_a_message(tmp_path: Path) -> None:
 @in_a_loop
 async def test_a_block_whose_lease_ran_out_before_says_so(tmp_path: Path) -> None:
     """As that of a thread."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service, 1)
         message = await numbers.receive(lease_seconds=0.001)
         again = await numbers.receive()
@@ -141,7 +141,7 @@ async def test_a_block_whose_lease_ran_out_before_says_so(tmp_path: Path) -> Non
 @in_a_loop
 async def test_a_task_that_is_cancelled_in_the_block_gives_its_message_back_uncounted(tmp_path: Path) -> None:
     """It has not failed: neither the count nor the back-off know of it."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         await numbers.put_many([1, 2, 3])
         has_begun = asyncio.Event()
@@ -164,7 +164,7 @@ async def test_a_task_that_is_cancelled_in_the_block_gives_its_message_back_unco
 @in_a_loop
 async def test_what_cannot_be_decoded_is_parked_and_the_next_one_comes(tmp_path: Path) -> None:
     """A waiting task does not hear of it."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         waiting = asyncio.create_task(numbers.receive())
         numbers.sync.raw.put(b"{", headers={"content-type": "application/json"})
@@ -177,7 +177,7 @@ async def test_what_cannot_be_decoded_is_parked_and_the_next_one_comes(tmp_path:
 @in_a_loop
 async def test_a_batch_is_settled_by_its_block(tmp_path: Path) -> None:
     """What was not settled one by one is acknowledged, or has failed."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service, 6)
         async with await numbers.receive_many(2) as batch:
             assert (batch.bodies, len(batch), [each.body for each in batch[:1]]) == ([0, 1], 2, [0])
@@ -198,7 +198,7 @@ async def test_a_batch_is_settled_by_its_block(tmp_path: Path) -> None:
 @in_a_loop
 async def test_consume_many_yields_batches_and_acknowledges_each(tmp_path: Path) -> None:
     """When the next one is asked for."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service)
         depths = []
         async for batch in numbers.consume_many(4, max_wait=0, stop_when_empty=True):
@@ -210,7 +210,7 @@ async def test_consume_many_yields_batches_and_acknowledges_each(tmp_path: Path)
 @in_a_loop
 async def test_consume_many_ends_when_the_queue_is_shut_down(tmp_path: Path) -> None:
     """Once it is empty; whoever waits is told."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service, 3)
         numbers.sync.raw.shutdown()
         assert [batch.bodies async for batch in numbers.consume_many(2)] == [[0, 1], [2]]
@@ -221,7 +221,7 @@ async def test_consume_many_ends_when_the_queue_is_shut_down(tmp_path: Path) -> 
 @in_a_loop
 async def test_a_loop_that_is_left_fails_its_batch(tmp_path: Path) -> None:
     """A moment later; then its messages come one by one, the others together."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service)
         with pytest.raises(ValueError, match="bad"):  # noqa: PT012  # the loop is what raises
             async for _ in numbers.consume_many(2, max_wait=0):
@@ -234,7 +234,7 @@ async def test_a_loop_that_is_left_fails_its_batch(tmp_path: Path) -> None:
 @in_a_loop
 async def test_a_repeated_message_behind_others_comes_alone_too(tmp_path: Path) -> None:
     """The batch that was being gathered ends in front of it; it is given back where the loop ends there."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service, 2)
         repeated = await numbers.receive()
         waiting = await numbers.receive()
@@ -253,7 +253,7 @@ async def test_a_repeated_message_behind_others_comes_alone_too(tmp_path: Path) 
 @in_a_loop
 async def test_a_loop_that_does_not_stop_when_empty_waits_on(tmp_path: Path) -> None:
     """Round by round."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service, 0)
         loop = numbers.consume_many(5, max_wait=0.001)
         first = asyncio.create_task(anext(loop))
@@ -280,7 +280,7 @@ async def test_puts_into_a_queue_that_others_share_are_done_by_its_owner(tmp_pat
 @in_a_loop
 async def test_a_cancelled_loop_gives_back_what_it_has_uncounted(tmp_path: Path) -> None:
     """In the body as well as while it gathers."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service, 3)
         entered = asyncio.Event()
 
@@ -304,7 +304,7 @@ async def test_a_cancelled_loop_gives_back_what_it_has_uncounted(tmp_path: Path)
 @in_a_loop
 async def test_a_paused_queue_hands_nothing_out(tmp_path: Path) -> None:
     """A task that waits continues when it is resumed."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service, 1)
         await numbers.pause(reason="lunch")
         with pytest.raises(Empty):
@@ -317,9 +317,9 @@ async def test_a_paused_queue_hands_nothing_out(tmp_path: Path) -> None:
 @in_a_loop
 async def test_upcasts_are_registered_as_with_the_other_service(tmp_path: Path) -> None:
     """Messages of older programs become what this one knows."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         await (await service.queue("orders", type=dict)).put({"number": 1})
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = await service.queue("orders", type=dict, version=2)
 
         @orders.upcast(1, 2)

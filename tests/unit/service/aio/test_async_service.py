@@ -59,7 +59,7 @@ def test_names_and_parameters_are_those_of_the_service_for_threads(sync: type, a
 async def test_queues_of_another_program_are_opened_when_their_owner_is_gone(tmp_path: Path) -> None:
     """Opening may wait for a lock, and no task of the loop waits with it."""
     raw = PersistentQueue(tmp_path / "numbers", mode="exclusive")
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         with pytest.raises(QueueLockedError):
             await service.queue("numbers")
         opening = asyncio.create_task(service.queue("numbers", type=int, lock_timeout=30))
@@ -75,7 +75,7 @@ async def test_queues_of_another_program_are_opened_when_their_owner_is_gone(tmp
 @in_a_loop
 async def test_tasks_that_open_a_queue_at_the_same_time_get_the_same(tmp_path: Path) -> None:
     """Each queue is one object."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         opened = await asyncio.gather(*(service.queue("numbers", type=int) for _ in range(20)))
         assert len(set(opened)) == 1
         assert opened[0].sync is service.sync.queue("numbers")
@@ -90,7 +90,7 @@ async def test_the_queue_of_a_node_that_died_is_adopted(tmp_path: Path) -> None:
     (tmp_path / "dead").mkdir()
     with PersistentQueue(tmp_path / "dead" / "numbers", mode="exclusive") as raw:
         raw.put(b"1")
-    async with AsyncQueueService(tmp_path / "live", catalog=False) as service:
+    async with AsyncQueueService(tmp_path / "live", mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         waiting = asyncio.create_task(numbers.receive_many(5))
         assert await service.adopt(tmp_path / "dead" / "numbers") is numbers
@@ -103,7 +103,7 @@ async def test_the_queue_of_a_node_that_died_is_adopted(tmp_path: Path) -> None:
 @in_a_loop
 async def test_the_catalogue_is_kept_and_rebuilt(tmp_path: Path) -> None:
     """By the same code as that of the service for threads."""
-    async with AsyncQueueService(tmp_path) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive") as service:
         await service.queue("numbers", type=int)
         await service.rebuild_catalog()
         with closing(sqlite3.connect(tmp_path / "catalog.db")) as catalog:
@@ -113,7 +113,7 @@ async def test_the_catalogue_is_kept_and_rebuilt(tmp_path: Path) -> None:
 @in_a_loop
 async def test_closing_again_does_nothing_and_a_closed_service_says_so(tmp_path: Path) -> None:
     """Every call of it, and those of its queues; its locks are free and its threads gone."""
-    service = AsyncQueueService(tmp_path, catalog=False)
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
     numbers = await service.queue("numbers", type=int)
     await numbers.put_many([1, 2])
     in_hand = await numbers.receive()
@@ -134,7 +134,7 @@ async def test_closing_again_does_nothing_and_a_closed_service_says_so(tmp_path:
 @in_a_loop
 async def test_a_close_that_is_cancelled_goes_on(tmp_path: Path) -> None:
     """Whoever closes again waits for the same."""
-    service = AsyncQueueService(tmp_path, catalog=False)
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
     await service.queue("numbers")
     closing = asyncio.create_task(service.close())
     await asyncio.sleep(0)

@@ -27,7 +27,7 @@ def waiting_count(queue: AsyncQueue[int]) -> int:
 @in_a_loop
 async def test_a_hundred_tasks_wait_on_several_queues_while_puts_go_on(tmp_path: Path) -> None:
     """With one thread for each queue, and each message to one of them."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         queues = [await service.queue(f"numbers{number}", type=int) for number in range(4)]
         tasks = [asyncio.create_task(queue.receive()) for queue in queues for _ in range(25)]
         await until(lambda: all(waiting_count(queue) == 1 for queue in queues))
@@ -41,7 +41,7 @@ async def test_a_hundred_tasks_wait_on_several_queues_while_puts_go_on(tmp_path:
 @in_a_loop
 async def test_who_waits_longest_is_served_first(tmp_path: Path) -> None:
     """Whatever each of them asks for."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         first = asyncio.create_task(numbers.receive())
         await turns()
@@ -60,7 +60,7 @@ async def test_a_task_wakes_the_thread_only_if_its_time_ends_before_that_of_the_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread waits for messages already; in the mode "shared" to wake it costs a connection."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         wakes: list[int] = []
         wake = numbers.sync.failover.wake
@@ -82,7 +82,7 @@ async def test_a_task_wakes_the_thread_only_if_its_time_ends_before_that_of_the_
 @in_a_loop
 async def test_a_task_with_a_timeout_does_not_wait_for_those_before_it(tmp_path: Path) -> None:
     """Each has its own time."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         patient = asyncio.create_task(numbers.receive())
         await until(lambda: waiting_count(numbers) == 1)
@@ -97,7 +97,7 @@ async def test_a_task_with_a_timeout_does_not_wait_for_those_before_it(tmp_path:
 @in_a_loop
 async def test_a_cancelled_receive_takes_nothing(tmp_path: Path) -> None:
     """It returns at once, and the next message is another task's, uncounted."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         tasks = [asyncio.create_task(numbers.receive()) for _ in range(3)]
         await until(lambda: waiting_count(numbers) == 1)
@@ -113,7 +113,7 @@ async def test_a_cancelled_receive_takes_nothing(tmp_path: Path) -> None:
 @in_a_loop
 async def test_a_message_that_comes_for_a_task_that_was_cancelled_is_given_back_uncounted(tmp_path: Path) -> None:
     """Its future was set, the task had not gone on yet, and was cancelled there: at any of these moments."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int, max_deliveries=1)
         await numbers.put(1)
         for turn_count in range(40):
@@ -141,7 +141,7 @@ async def test_a_task_that_is_cancelled_when_it_is_told_gives_its_message_back(
             step()
 
     monkeypatch.setattr(Take, "_set_done", tell_and_cancel)
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         given_back: list[str] = []
         takes = Takes("test", numbers.sync.failover, Threads("test"))
@@ -155,7 +155,7 @@ async def test_a_task_that_is_cancelled_when_it_is_told_gives_its_message_back(
 @in_a_loop
 async def test_a_task_called_off_during_the_take_has_its_message_given_back_by_the_thread(tmp_path: Path) -> None:
     """Also where the event loop is gone by then."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         given_back: list[str] = []
         may_go_on, has_begun = threading.Event(), threading.Event()
@@ -185,7 +185,7 @@ async def test_a_task_called_off_during_the_take_has_its_message_given_back_by_t
 @in_a_loop
 async def test_what_goes_wrong_in_giving_back_stays_there(tmp_path: Path) -> None:
     """A queue that was closed has given everything back already; the thread serves the next task."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         takes = Takes("test", numbers.sync.failover, Threads("test"))
         may_go_on, has_begun = threading.Event(), threading.Event()
@@ -211,7 +211,7 @@ async def test_what_goes_wrong_in_giving_back_stays_there(tmp_path: Path) -> Non
 @in_a_loop
 async def test_asyncio_timeout_ends_a_receive(tmp_path: Path) -> None:
     """As any other wait."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
@@ -224,7 +224,7 @@ async def test_asyncio_timeout_ends_a_receive(tmp_path: Path) -> None:
 async def test_closing_wakes_every_task_that_waits(tmp_path: Path) -> None:
     """No thread of this service is left behind."""
     others = set(threading.enumerate())
-    service = AsyncQueueService(tmp_path, catalog=False)
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
     numbers = await service.queue("numbers", type=int)
     tasks = [asyncio.create_task(numbers.receive()) for _ in range(10)]
     await until(lambda: waiting_count(numbers) == 1)
@@ -239,7 +239,7 @@ async def test_closing_wakes_every_task_that_waits(tmp_path: Path) -> None:
 @in_a_loop
 async def test_an_error_of_the_disk_reaches_those_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them: nobody waits for what cannot come."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
 
         def fail(seconds: float | None, is_over: Callable[[], bool]) -> None:
@@ -256,7 +256,7 @@ async def test_an_error_of_the_disk_reaches_those_who_wait(tmp_path: Path, monke
 @in_a_loop
 async def test_a_queue_that_takes_nothing_says_so(tmp_path: Path) -> None:
     """In the words of the plain queue."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         await service.queue("numbers", type=int)
     async with AsyncQueueService(tmp_path, mode="read_only", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
@@ -266,7 +266,7 @@ async def test_a_queue_that_takes_nothing_says_so(tmp_path: Path) -> None:
 
 def test_a_service_may_be_used_from_one_loop_after_another(tmp_path: Path) -> None:
     """And from two at a time: nothing of it belongs to a loop."""
-    service = AsyncQueueService(tmp_path, catalog=False)
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
 
     async def put() -> AsyncQueue[int]:
         numbers = await service.queue("numbers", type=int)
@@ -295,7 +295,7 @@ async def _put_when_waited_for(numbers: AsyncQueue[int]) -> None:
 
 def test_a_message_that_comes_for_a_task_of_a_closed_loop_is_given_back(tmp_path: Path) -> None:
     """Uncounted: nobody has seen it."""
-    service = AsyncQueueService(tmp_path, catalog=False)
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
     numbers = service.sync.queue("numbers", type=int)
     loop = asyncio.new_event_loop()
 

@@ -30,7 +30,7 @@ async def cancelled_put(numbers: AsyncQueue[int], put: Callable[..., int], begin
 @in_a_loop
 async def test_a_put_that_is_cancelled_says_that_nobody_knows_and_may_be_there_all_the_same(tmp_path: Path) -> None:
     """Put again with the same id it counts once."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         put, begin, go_on, over = numbers.sync.put, threading.Event(), threading.Event(), threading.Event()
 
@@ -55,7 +55,7 @@ async def test_a_put_that_is_cancelled_says_that_nobody_knows_and_may_be_there_a
 @in_a_loop
 async def test_an_acknowledgement_that_is_cancelled_before_it_begins_goes_on(tmp_path: Path) -> None:
     """All threads were busy. Else its message would be in hand for ever."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         await numbers.put_many([1, 2])
         first, second = await numbers.receive(), await numbers.receive()
@@ -77,7 +77,7 @@ async def test_an_acknowledgement_that_is_cancelled_before_it_begins_goes_on(tmp
 @in_a_loop
 async def test_a_put_that_is_cancelled_before_it_begins_says_that_nothing_was_written(tmp_path: Path) -> None:
     """All threads were busy."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         go_on = threading.Event()
         busy = [asyncio.create_task(service._threads.run(go_on.wait, 30)) for _ in range(THREADS_MAX)]
@@ -95,7 +95,7 @@ async def test_a_put_that_is_cancelled_before_it_begins_says_that_nothing_was_wr
 @in_a_loop
 async def test_a_timeout_around_a_put_keeps_the_note_as_its_cause(tmp_path: Path) -> None:
     """Here the queue is full, so that it is known that nothing was written, or not known."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int, maxsize=1)
         await numbers.put(1)
         with pytest.raises(TimeoutError) as caught:
@@ -108,7 +108,7 @@ async def test_a_timeout_around_a_put_keeps_the_note_as_its_cause(tmp_path: Path
 @in_a_loop
 async def test_puts_that_wait_for_room_end_soon_after_they_were_cancelled(tmp_path: Path) -> None:
     """Their threads are free again, and nothing is put later on."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int, maxsize=1)
         await numbers.put(0)
         tasks = [asyncio.create_task(numbers.put(number)) for number in range(1, 2 * THREADS_MAX)]
@@ -125,7 +125,7 @@ async def test_puts_that_wait_for_room_end_soon_after_they_were_cancelled(tmp_pa
 @in_a_loop
 async def test_puts_that_wait_in_one_queue_keep_none_of_another_waiting(tmp_path: Path) -> None:
     """They take turns in the threads for those who wait."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         full = await service.queue("full", type=int, maxsize=1)
         other = await service.queue("other", type=int, maxsize=1)
         await asyncio.gather(full.put(0), other.put(0))
@@ -190,7 +190,7 @@ async def test_threads_that_are_closed_just_now_refuse_in_the_same_words(monkeyp
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_told_so_and_the_parent_goes_on(tmp_path: Path) -> None:
     """Its copy has no threads: it must not wait for one."""
-    service = AsyncQueueService(tmp_path, catalog=False)
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
 
     async def use() -> AsyncQueue[int]:
         numbers = await service.queue("numbers", type=int)

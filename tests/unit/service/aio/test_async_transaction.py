@@ -23,7 +23,7 @@ async def two_queues(service: AsyncQueueService) -> tuple[AsyncQueue[int], Async
 @in_a_loop
 async def test_a_clean_block_commits(tmp_path: Path) -> None:
     """Puts and acknowledgements in both queues, those of others' messages too."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers, words = await two_queues(service)
         before = await numbers.receive()
         async with service.transaction() as tx:
@@ -41,7 +41,7 @@ async def test_a_clean_block_commits(tmp_path: Path) -> None:
 @in_a_loop
 async def test_commit_returns_the_offsets_by_queue(tmp_path: Path) -> None:
     """Of the queues of this service."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers, words = await two_queues(service)
         tx = service.transaction()
         await tx.put(numbers, 3)
@@ -55,7 +55,7 @@ async def test_commit_returns_the_offsets_by_queue(tmp_path: Path) -> None:
 @in_a_loop
 async def test_an_exception_aborts_and_the_message_has_failed(tmp_path: Path) -> None:
     """As for a thread."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers, words = await two_queues(service)
         with pytest.raises(ValueError, match="bad"):  # noqa: PT012  # the block is what raises
             async with service.transaction() as tx:
@@ -74,7 +74,7 @@ async def test_an_exception_aborts_and_the_message_has_failed(tmp_path: Path) ->
 @in_a_loop
 async def test_a_task_that_is_cancelled_aborts_and_what_it_received_is_uncounted(tmp_path: Path) -> None:
     """Nobody has failed; also where it is cancelled while it waits for another message."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers, words = await two_queues(service)
         has_begun = asyncio.Event()
 
@@ -98,7 +98,7 @@ async def test_a_task_that_is_cancelled_aborts_and_what_it_received_is_uncounted
 @in_a_loop
 async def test_a_transaction_waits_for_a_message_beside_others(tmp_path: Path) -> None:
     """First come, first served; within its timeout, and within its own time."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         _, words = await two_queues(service)
         plain = asyncio.create_task(words.receive())
         async with service.transaction() as tx:
@@ -118,7 +118,7 @@ async def test_a_transaction_waits_for_a_message_beside_others(tmp_path: Path) -
 @in_a_loop
 async def test_a_block_of_a_delivery_in_a_transaction_acknowledges_it_there(tmp_path: Path) -> None:
     """And nothing where the task is cancelled in it: the transaction's end gives it back."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers, _ = await two_queues(service)
         async with service.transaction() as tx, await tx.receive(numbers):
             pass
@@ -133,7 +133,7 @@ async def test_a_block_of_a_delivery_in_a_transaction_acknowledges_it_there(tmp_
 @in_a_loop
 async def test_a_commit_that_is_cancelled_says_that_nobody_knows(tmp_path: Path) -> None:
     """And continues: the state tells it then, and the end of the block changes nothing."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers, _ = await two_queues(service)
         tx = service.transaction()
         await tx.put(numbers, 3)

@@ -39,7 +39,7 @@ async def running(service: AsyncQueueService, **options: Any) -> AsyncIterator["
 @in_a_loop
 async def test_handlers_run_at_the_same_time_and_acknowledge(tmp_path: Path) -> None:
     """As many as ``concurrency`` says: each waits here until all have begun."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         handled: list[int] = []
         all_there = asyncio.Event()
@@ -63,7 +63,7 @@ async def test_handlers_run_at_the_same_time_and_acknowledge(tmp_path: Path) -> 
 @in_a_loop
 async def test_what_a_handler_raises_decides_on_its_message(tmp_path: Path) -> None:
     """Retried with the consumer's own back-off, at once, or a dead letter; whatever it raises, the others go on."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int, max_deliveries=2)
         seen: list[tuple[int, int]] = []
 
@@ -103,7 +103,7 @@ async def test_what_a_handler_raises_decides_on_its_message(tmp_path: Path) -> N
 @in_a_loop
 async def test_the_type_of_a_queue_is_that_of_the_handler(tmp_path: Path) -> None:
     """Where neither the consumer nor the queue says one."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         seen: list[set[int]] = []
 
         @service.consumer("sets")
@@ -119,7 +119,7 @@ async def test_the_type_of_a_queue_is_that_of_the_handler(tmp_path: Path) -> Non
 @in_a_loop
 async def test_a_handler_that_is_not_async_runs_in_a_thread(tmp_path: Path) -> None:
     """It may wait without the event loop waiting too; both kinds start and stop together."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         go_on, done = threading.Event(), asyncio.Event()
         threads: list[bool] = []
 
@@ -146,7 +146,7 @@ async def test_a_handler_that_is_not_async_runs_in_a_thread(tmp_path: Path) -> N
 @in_a_loop
 async def test_stop_takes_nothing_more_and_lets_handlers_finish(tmp_path: Path) -> None:
     """Within the grace; what waits stays, uncounted."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -169,7 +169,7 @@ async def test_stop_takes_nothing_more_and_lets_handlers_finish(tmp_path: Path) 
 @in_a_loop
 async def test_a_handler_whose_grace_is_over_is_cancelled_and_has_not_failed(tmp_path: Path) -> None:
     """Its message comes again uncounted; one that returns all the same has done its work."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         begun: list[int] = []
 
@@ -196,7 +196,7 @@ async def test_a_handler_that_does_not_end_is_left_behind(
 ) -> None:
     """It is said so, and its message is given back."""
     monkeypatch.setattr(async_engine, "CANCEL_SECONDS", 0.01)
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -220,7 +220,7 @@ async def test_a_handler_that_does_not_end_is_left_behind(
 @in_a_loop
 async def test_cancelling_run_ends_the_grace(tmp_path: Path) -> None:
     """Handlers are cancelled at once, and those in threads waited for no longer."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers, words = await service.queue("numbers", type=int), await service.queue("words", type=str)
         begun, begun_too, go_on = asyncio.Event(), threading.Event(), threading.Event()
 
@@ -251,7 +251,7 @@ async def test_cancelling_run_ends_the_grace(tmp_path: Path) -> None:
 async def test_a_signal_stops_and_a_second_one_ends_the_grace(tmp_path: Path) -> None:
     """Afterwards signals mean what they meant before."""
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         begun = asyncio.Event()
 
@@ -274,7 +274,7 @@ async def test_a_signal_stops_and_a_second_one_ends_the_grace(tmp_path: Path) ->
 
 def test_in_another_thread_it_runs_until_stop(tmp_path: Path) -> None:
     """Only the main thread hears signals; ``stop`` works from any."""
-    service = AsyncQueueService(tmp_path, catalog=False)
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
     handled = threading.Event()
 
     @service.consumer("numbers")
@@ -294,7 +294,7 @@ def test_in_another_thread_it_runs_until_stop(tmp_path: Path) -> None:
 @in_a_loop
 async def test_run_ends_when_its_queues_are_shut_down_and_empty(tmp_path: Path) -> None:
     """Both kinds of handlers."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         handled: list[int] = []
 
         @service.consumer("numbers", concurrency=2)
@@ -318,7 +318,7 @@ async def test_what_keeps_a_consumer_from_going_on_stops_all_and_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In taking, in acknowledging, and in opening the queue of another one."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers, others = await service.queue("numbers", type=int), await service.queue("others", type=int)
         begun = threading.Event()
 
@@ -353,7 +353,7 @@ async def test_what_keeps_a_consumer_from_going_on_stops_all_and_is_raised(
 @in_a_loop
 async def test_closing_stops_the_consumers_first(tmp_path: Path) -> None:
     """And waits for them: what they have finished is acknowledged."""
-    service = AsyncQueueService(tmp_path, catalog=False)
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
     numbers = await service.queue("numbers", type=int)
     begun = asyncio.Event()
 
@@ -367,7 +367,7 @@ async def test_closing_stops_the_consumers_first(tmp_path: Path) -> None:
     await begun.wait()
     await service.close()
     await run
-    async with AsyncQueueService(tmp_path, catalog=False) as again:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as again:
         assert (await (await again.queue("numbers")).stats()).depth == 0
     with pytest.raises(ClosedError):
         await service.run()
@@ -376,7 +376,7 @@ async def test_closing_stops_the_consumers_first(tmp_path: Path) -> None:
 @in_a_loop
 async def test_a_stop_before_run_makes_it_return_at_once(tmp_path: Path) -> None:
     """So none is lost between the two; the next run runs."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         handled = asyncio.Event()
 
         @service.consumer("numbers")
@@ -393,7 +393,7 @@ async def test_a_stop_before_run_makes_it_return_at_once(tmp_path: Path) -> None
 @in_a_loop
 async def test_consumers_that_cannot_work_are_refused(tmp_path: Path) -> None:
     """When they are registered, or when they are to run."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
 
         async def handle(number: int) -> None:
             await asyncio.sleep(0)
@@ -406,7 +406,7 @@ async def test_consumers_that_cannot_work_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="worker processes do not run"):
             service.consumer("numbers", processes=2)(handle)
         with pytest.raises(ConfigError, match="does not belong to this service"):
-            async with AsyncQueueService(tmp_path / "other", catalog=False) as other:
+            async with AsyncQueueService(tmp_path / "other", mode="exclusive", catalog=False) as other:
                 service.consumer(await other.queue("numbers"))(handle)
         assert service.consumer("numbers")(handle) is handle
         assert service.consumer("others")(handle_too) is handle_too
@@ -425,7 +425,7 @@ async def test_consumers_that_cannot_work_are_refused(tmp_path: Path) -> None:
 @in_a_loop
 async def test_no_lease_runs_out_while_a_handler_works(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """However long that is."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         handled: list[int] = []
 
@@ -448,7 +448,7 @@ async def test_handlers_wait_where_acknowledging_does_not_keep_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that not too many are done again after a crash."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int)
         handled: list[int] = []
 
@@ -470,7 +470,7 @@ async def test_a_message_that_a_failed_handler_has_settled_stays_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And one whose lease ran out before is somebody else's."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await service.queue("numbers", type=int, backoff=[])
         seen: list[tuple[int, int]] = []
 
@@ -497,5 +497,5 @@ async def test_a_message_that_a_failed_handler_has_settled_stays_settled(
 async def test_run_does_nothing_in_a_worker_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which imports the program's modules once more, and is given its work in another way."""
     monkeypatch.setattr(async_workers, "is_worker_process", lambda: True)
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         await service.run()

@@ -21,7 +21,7 @@ GRACE_SECONDS = 600.0
 
 def left_in(path: Path) -> list[tuple[int, int]]:
     """Return what is left of the messages, and how often each was handed out, the next time included."""
-    with QueueService(path, catalog=False) as service:
+    with QueueService(path, mode="exclusive", catalog=False) as service:
         queue = service.queue("orders", type=int)
         taken = [queue.receive(timeout=SECONDS) for _ in range(queue.stats().depth)]
         return [(each.body, each.delivery_count) for each in taken]
@@ -36,7 +36,7 @@ def assert_once(handled: list[int], left: list[tuple[int, int]], count: int) -> 
 
 def test_a_handler_closes_its_service(tmp_path: Path) -> None:
     """Its message is finished; those behind it are as if they had never been handed out."""
-    service = QueueService(tmp_path, catalog=False)
+    service = QueueService(tmp_path, mode="exclusive", catalog=False)
     handled: list[int] = []
 
     @service.consumer("orders")
@@ -57,7 +57,7 @@ def test_a_handler_closes_its_service(tmp_path: Path) -> None:
 
 def test_handlers_beside_the_one_that_closes_are_waited_for(tmp_path: Path) -> None:
     """They have their grace; only then is anything closed."""
-    service = QueueService(tmp_path, catalog=False)
+    service = QueueService(tmp_path, mode="exclusive", catalog=False)
     both, closed = threading.Barrier(2), threading.Event()
 
     @service.consumer("orders", concurrency=2)
@@ -73,13 +73,13 @@ def test_handlers_beside_the_one_that_closes_are_waited_for(tmp_path: Path) -> N
     service.queue("orders", type=int).put_many([0, 1])
     service.run(grace_seconds=GRACE_SECONDS)
     assert left_in(tmp_path) == []
-    with QueueService(tmp_path, catalog=False) as again:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as again:
         assert again.queue("others", type=int).receive(timeout=0).body == 1
 
 
 def test_a_thread_that_a_handler_has_not_started_waits_for_it_still(tmp_path: Path) -> None:
     """When close() has returned there, everything is closed."""
-    service = QueueService(tmp_path, catalog=False)
+    service = QueueService(tmp_path, mode="exclusive", catalog=False)
     threads, begun, go_on = Threads(), threading.Event(), threading.Event()
     closed = threading.Event()
 
@@ -101,7 +101,7 @@ def test_a_thread_that_a_handler_has_not_started_waits_for_it_still(tmp_path: Pa
 
 def test_a_handler_that_outlived_run_closes_by_itself(tmp_path: Path) -> None:
     """There is nobody any more who would do it in its place."""
-    service = QueueService(tmp_path, catalog=False)
+    service = QueueService(tmp_path, mode="exclusive", catalog=False)
     begun, go_on, closed = threading.Event(), threading.Event(), threading.Event()
 
     @service.consumer("orders")
@@ -125,7 +125,7 @@ def test_a_handler_that_outlived_run_closes_by_itself(tmp_path: Path) -> None:
 @in_a_loop
 async def test_an_async_handler_closes_its_service(tmp_path: Path) -> None:
     """As in threads; so does a task that it has started."""
-    service = AsyncQueueService(tmp_path, catalog=False)
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
     handled: list[int] = []
 
     @service.consumer("orders")
@@ -146,7 +146,7 @@ async def test_an_async_handler_closes_its_service(tmp_path: Path) -> None:
 @in_a_loop
 async def test_a_handler_in_a_thread_closes_an_async_service(tmp_path: Path) -> None:
     """In its loop, and waits there for no more than it has to."""
-    service = AsyncQueueService(tmp_path, catalog=False)
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
     loop = asyncio.get_running_loop()
     handled: list[int] = []
 

@@ -112,7 +112,7 @@ def test_stop_ends_a_drain_within_its_grace(service: QueueService, caplog: pytes
 @in_a_loop
 async def test_tasks_wait_for_what_other_tasks_have_in_hand(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As threads do: they are given what comes back, and end together once nothing is left to wait for."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = await service.queue("orders", type=int)
         await orders.put_many([7, Put(8, delay=3600), Put(9, delay=3600)])
         held = await orders.receive()
@@ -137,7 +137,7 @@ async def test_run_of_tasks_handles_what_fails_meanwhile_and_logs_what_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Handlers that are async and handlers that are not."""
-    async with AsyncQueueService(tmp_path, catalog=False) as service:
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         failed: dict[str, set[int]] = {"orders": set(), "others": set()}
 
         def fail_once(name: str, number: int) -> None:

@@ -17,7 +17,7 @@ from support.storages.simulated_storage import SimulatedStorage
 
 def counts(path: Path) -> list[int]:
     """Return how often each message that is left was handed out, this time included."""
-    with QueueService(path, catalog=False) as service:
+    with QueueService(path, mode="exclusive", catalog=False) as service:
         queue = service.queue("orders", type=int)
         return [queue.receive(timeout=SECONDS).delivery_count for _ in range(queue.stats().depth)]
 
@@ -26,7 +26,7 @@ def test_stop_lets_handlers_finish_and_gives_back_uncounted_what_they_have_not_b
     """What had been taken ahead is as if it never had been."""
     begun, go_on = threading.Event(), threading.Event()
     threads = Threads()
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders", type=int)
 
         @service.consumer("orders")
@@ -50,7 +50,7 @@ def test_stop_lets_handlers_finish_and_gives_back_uncounted_what_they_have_not_b
 def test_a_handler_that_outlasts_its_grace_may_run_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """run() returns all the same; its message is given back by close, uncounted, and the late end changes nothing."""
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders", type=int)
 
         @service.consumer("orders")
@@ -136,7 +136,7 @@ def test_close_stops_the_consumers_first(tmp_path: Path) -> None:
     """And waits for handlers that run."""
     begun, go_on = threading.Event(), threading.Event()
     threads = Threads()
-    service = QueueService(tmp_path, catalog=False)
+    service = QueueService(tmp_path, mode="exclusive", catalog=False)
     orders = service.queue("orders", type=int)
 
     @service.consumer("orders")
@@ -158,7 +158,7 @@ def test_a_disk_that_refuses_acknowledgements_stops_run_with_its_error(caplog: p
     """Said once, loudly; nothing more is handled, and what was not acknowledged comes again."""
     storage = SimulatedStorage()
     handled: list[int] = []
-    service = QueueService("/data", catalog=False, storage=storage)
+    service = QueueService("/data", mode="exclusive", catalog=False, storage=storage)
     orders = service.queue("orders", type=int)
     orders.put_many(range(2000))
 
@@ -175,7 +175,7 @@ def test_a_disk_that_refuses_acknowledgements_stops_run_with_its_error(caplog: p
     assert "cannot continue" in caplog.text
     storage.faults = None
     service.close()
-    with QueueService("/data", catalog=False, storage=storage.crash_keeping_all()) as again:
+    with QueueService("/data", mode="exclusive", catalog=False, storage=storage.crash_keeping_all()) as again:
         assert again.queue("orders", type=int).stats().depth > 0
 
 
@@ -201,7 +201,7 @@ def test_a_message_that_fails_behind_the_shutdown_is_tried_again_though_other_th
     """For them the time was over; the thread that had it in hand takes it again."""
     counts: list[int] = []
     is_alone = threading.Event()
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders", type=int)
 
         @service.consumer("orders", concurrency=2)
@@ -232,7 +232,7 @@ def test_errors_of_the_program_that_are_verdicts_need_not_call_their_base(tmp_pa
         def __init__(self) -> None:
             pass
 
-    with QueueService(tmp_path, catalog=False) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
         orders = service.queue("orders", type=int, backoff=[], max_deliveries=2)
 
         @service.consumer(orders)

@@ -96,7 +96,7 @@ def test_a_queue_has_one_consumer(service: QueueService) -> None:
 def test_a_queue_of_another_service_is_refused(service: QueueService, tmp_path: Any) -> None:
     """Its name alone would mean another queue here."""
     with (
-        QueueService(tmp_path / "other", catalog=False) as other,
+        QueueService(tmp_path / "other", mode="exclusive", catalog=False) as other,
         pytest.raises(ConfigError, match="does not belong to this"),
     ):
         service.consumer(other.queue("orders"))(handle)

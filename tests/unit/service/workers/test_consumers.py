@@ -135,7 +135,7 @@ def test_a_message_that_failed_waits_as_the_consumer_says_or_else_the_queue(
     """To the second, on a clock that stands still in between."""
     clock = FakeClock()
     seen: list[int] = []
-    with QueueService(tmp_path, catalog=False, clock=clock) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False, clock=clock) as service:
         orders = service.queue("orders", type=int, backoff=[5, 7])
 
         @service.consumer("orders", retry=retry)
@@ -171,7 +171,7 @@ def test_retry_says_how_long_the_message_waits(tmp_path: Path) -> None:
     """Whatever the back-off is."""
     clock = FakeClock()
     seen: list[int] = []
-    with QueueService(tmp_path, catalog=False, clock=clock) as service:
+    with QueueService(tmp_path, mode="exclusive", catalog=False, clock=clock) as service:
         orders = service.queue("orders", type=int)
 
         @service.consumer("orders", retry=[10_000])

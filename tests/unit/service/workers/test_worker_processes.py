@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -21,13 +20,6 @@ from support.service.consumers import SECONDS, lives, run_until_finished, runnin
 from support.service.worker_handlers import DATA_VARIABLE, JOURNAL_VARIABLE, Task, handle, handle_with_delivery, noted
 
 Tasks = TypedQueue[Task]
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[QueueService]:
-    """A service that shares its queues with its worker processes."""
-    with QueueService(tmp_path / "data", mode="shared", catalog=False) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -137,31 +129,38 @@ def test_handlers_that_outlast_their_grace_are_killed_and_their_messages_given_b
     assert tasks.receive(timeout=SECONDS).delivery_count == 1
 
 
-def test_a_handler_in_a_worker_process_puts_as_a_client(service: QueueService, tasks: Tasks, journal: Path) -> None:
-    """Its modules open queues as they do anywhere; taking is refused there, and run() does nothing."""
-    results = service.queue("results", type=str)
-    service.consumer(tasks, processes=1)(handle)
-    tasks.put_many([Task(0, "put"), Task(1, "receive"), Task(2, "run")])
-    run_until_finished(service, "tasks")
-    assert done(journal) == [0, 2]
-    assert results.receive(timeout=0).body == f"from process {begun(journal, 0)[0]}"
-    (letter,) = tasks.dead.list()
-    assert letter.detail.startswith("a worker process takes nothing from 'tasks' by itself")
-
-
-def test_worker_processes_put_nothing_beside_a_service_that_owns_its_queues_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They handle messages; the error of a put says what the service needs."""
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The service's directory, which the handlers find in the environment, as the journal."""
     monkeypatch.setenv(JOURNAL_VARIABLE, str(tmp_path / "journal"))
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data"))
-    with QueueService(tmp_path / "data", mode="exclusive", catalog=False) as service:
+    return tmp_path / "data"
+
+
+def test_a_handler_in_a_worker_process_puts_as_a_client(environment: Path) -> None:
+    """Its modules open queues as they do anywhere; taking is refused there, and run() does nothing."""
+    journal = environment.parent / "journal"
+    with QueueService(environment, mode="shared", catalog=False) as service:
+        tasks: Tasks = service.queue("tasks", type=Task, backoff=[], max_deliveries=1)
+        results = service.queue("results", type=str)
+        service.consumer(tasks, processes=1)(handle)
+        tasks.put_many([Task(0, "put"), Task(1, "receive"), Task(2, "run")])
+        run_until_finished(service, "tasks")
+        assert done(journal) == [0, 2]
+        assert results.receive(timeout=5).body == f"from process {begun(journal, 0)[0]}"
+        (letter,) = tasks.dead.list()
+        assert letter.detail.startswith("a worker process takes nothing from 'tasks' by itself")
+
+
+def test_worker_processes_put_nothing_beside_a_service_that_owns_its_queues_alone(environment: Path) -> None:
+    """They handle messages; the error of a put says what the service needs."""
+    with QueueService(environment, mode="exclusive", catalog=False) as service:
         tasks: Tasks = service.queue("tasks", type=Task, backoff=[], max_deliveries=1)
         results = service.queue("results", type=str)
         service.consumer(tasks, processes=1)(handle)
         tasks.put_many([Task(0, "put"), Task(1)])
         run_until_finished(service, "tasks")
-        assert done(tmp_path / "journal") == [1]
+        assert done(environment.parent / "journal") == [1]
         (letter,) = tasks.dead.list()
         assert letter.exception == "holdfast.errors.QueueLockedError"
         assert letter.detail.startswith(f"process {os.getpid()} on ")
@@ -205,7 +204,7 @@ def test_a_handler_that_worker_processes_cannot_import_stops_run(
     with pytest.raises(ConfigError, match=r"cannot import the handler .*made_up_on_the_spot"):
         service.run()
     service.close()
-    with QueueService(service.path, catalog=False) as again:
+    with QueueService(service.path, mode="exclusive", catalog=False) as again:
         assert again.queue("tasks", type=Task).receive().delivery_count == 1
 
 
@@ -231,7 +230,7 @@ def test_processes_that_die_before_they_are_ready_stop_run_after_some(
         service.run()
     assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1
     service.close()
-    with QueueService(service.path, catalog=False) as again:
+    with QueueService(service.path, mode="exclusive", catalog=False) as again:
         assert again.queue("tasks", type=Task).receive().delivery_count == 1
 
 
