@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import CorruptionError, HeadersError, PersistentQueue, verify
-from holdfast.persistence.exchange.mailbox import Answer
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import (
-    ANSWER_DONE,
     ENTRY,
     ENTRY_DELIVERED,
     ENTRY_DONE,
@@ -213,16 +211,15 @@ def test_a_delivery_number_that_an_entry_cannot_have_is_found_and_costs_no_other
         assert [delivery.delivery_count for delivery in queue.receive_many(5)] == [2]
 
 
-def resealed(slot: bytes, at: int) -> bytes:
-    """Return a slot with all bits set in an integer, and the right checksum."""
-    body = slot[HEADER_CRC.size : at] + b"\xff" * 8 + slot[at + 8 :]
+def resealed(entry: bytes, at: int) -> bytes:
+    """Return an entry with all bits set in an integer, and the right checksum."""
+    body = entry[HEADER_CRC.size : at] + b"\xff" * 8 + entry[at + 8 :]
     return HEADER_CRC.pack(crc32c(0, body)) + body
 
 
-def test_slots_that_speak_of_more_messages_than_there_can_be_say_nothing() -> None:
+def test_an_outcome_that_speaks_of_more_messages_than_there_can_be_is_refused() -> None:
     """Their number could not even be counted."""
-    answer, decided = Answer(64, ANSWER_DONE, range(5)), OutcomeEntry(1, "t", bytes(16), ABORTED, range(5), 1)
-    assert Answer.decode(resealed(answer.encode(), 24)) is None
+    decided = OutcomeEntry(1, "t", bytes(16), ABORTED, range(5), 1)
     with pytest.raises(ValueError, match="messages from"):
         OutcomeEntry.decode(resealed(decided.encode(), 48))
 

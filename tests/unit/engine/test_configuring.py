@@ -121,9 +121,13 @@ def test_the_next_data_file_has_the_new_size(storage: SimulatedStorage, clock: F
 def test_a_mode_that_does_not_own_it_changes_nothing(storage: SimulatedStorage, clock: FakeClock) -> None:
     """The error names the modes that do."""
     with opened(storage, clock, mode="exclusive") as owner, opened(storage, clock, mode="read_only") as look:
-        with pytest.raises(UsageError, match="mode='read_only', which does not change settings of the queue; use '"):
+        with pytest.raises(
+            UsageError, match=r"mode='read_only', which does not change settings of the queue; use mode='shared'$"
+        ):
             look.configure(maxsize=5, lease_seconds=5)
-        with pytest.raises(UsageError, match="mode='read_only', which does not change settings of the group; use '"):
+        with pytest.raises(
+            UsageError, match=r"mode='read_only', which does not change settings of the group; use mode='shared'$"
+        ):
             look.configure(lease_seconds=5)
         assert owner.maxsize == 0
         owner.configure(maxsize=5, lease_seconds=5)

@@ -79,7 +79,7 @@ def test_a_handle_that_looks_keeps_no_batches_that_wait() -> None:
     jobs = Jobs()
     jobs.open().close()
     queue: PersistentQueue
-    with jobs.open(mode="read_only") as queue, pytest.raises(UsageError, match="does not put; use 'exclusive' or"):
+    with jobs.open(mode="read_only") as queue, pytest.raises(UsageError, match=r"does not put; use mode='shared'$"):
         handle_of(queue).require_batches()
 
 
@@ -97,7 +97,7 @@ def test_who_takes_can_be_woken_and_told_how_it_would_end() -> None:
         queue.wake()
     with jobs.open(mode="read_only") as queue:
         queue.wake()
-        with pytest.raises(UsageError, match="does not take; use 'exclusive' or"):
+        with pytest.raises(UsageError, match=r"does not take; use mode='shared'$"):
             queue.ending()
 
 

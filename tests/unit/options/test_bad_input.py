@@ -191,10 +191,10 @@ def test_a_queue_opened_to_look_neither_takes_nor_puts(root: Path) -> None:
         queue.put(b"x")
     with PersistentQueue(root, mode="read_only") as queue:
         for call in (queue.get, queue.get_nowait, queue.receive, lambda: queue.get_many(1)):
-            with pytest.raises(UsageError, match=r"mode='read_only', which does not take; use 'exclusive' or '"):
+            with pytest.raises(UsageError, match=r"mode='read_only', which does not take; use mode='shared'$"):
                 call()
         for call in (lambda: queue.put(b"x"), lambda: queue.put_many([b"x"]), lambda: queue.put_nowait(b"x")):
-            with pytest.raises(UsageError, match=r"mode='read_only', which does not put; use 'exclusive' or '"):
+            with pytest.raises(UsageError, match=r"mode='read_only', which does not put; use mode='shared'$"):
                 call()
         assert queue.qsize() == 1
 
