@@ -39,7 +39,7 @@ def test_it_is_sound_and_says_what_waits(golden: Path) -> None:
 def test_opening_finishes_it_and_remembers_what_was_committed(golden: Path) -> None:
     """In order; the part that nobody named is gone, the next version's waits."""
     expected = [b"before", *(id.encode() for id in PARTS)]
-    with PersistentQueue(golden) as queue:
+    with PersistentQueue(golden, mode="exclusive") as queue:
         assert [message.payload for message in queue.peek(9)] == expected
         assert [(each.id, each.part_of) for each in queue.prepared()] == [(NEXT, PartOf(APPLICATION, VERSION + 1))]
         joint = queue.joint_commits

@@ -69,7 +69,7 @@ def test_a_golden_queue_verifies(golden: Path) -> None:
 
 def test_a_golden_queue_gives_each_group_what_it_has_not_finished(golden: Path) -> None:
     """Payloads, headers, timestamps, delivery counts and acknowledgements of an old version are read as they were."""
-    with PersistentQueue(golden) as queue:
+    with PersistentQueue(golden, mode="exclusive") as queue:
         assert queue.recovery.lost_count == 0
         assert queue.receive().offset == PRIORITIZED
         again = [queue.receive_many(30) for _ in range(6)]
@@ -84,14 +84,14 @@ def test_a_golden_queue_gives_each_group_what_it_has_not_finished(golden: Path) 
         timestamps = [delivery.timestamp_ns for delivery in found]
         assert timestamps == sorted(timestamps)
         deliveries.ack()
-    with PersistentQueue(golden, group="audit") as queue:
+    with PersistentQueue(golden, mode="exclusive", group="audit") as queue:
         in_order = [offset for offset in range(10, MESSAGE_COUNT) if offset not in (DELAYED, PRIORITIZED)]
         assert take_all(queue) == [payload(offset) for offset in (PRIORITIZED, *in_order)]
 
 
 def test_a_golden_queue_knows_what_failed_and_what_waits(golden: Path) -> None:
     """Delays, dead letters with their notes, order keys and pauses of an old version are what they were."""
-    with PersistentQueue(golden) as queue:
+    with PersistentQueue(golden, mode="exclusive") as queue:
         offsets = [message.offset for message in queue.peek(MESSAGE_COUNT)]
         assert offsets[0] == PRIORITIZED
         assert offsets[-1] == KEYED
@@ -102,7 +102,7 @@ def test_a_golden_queue_knows_what_failed_and_what_waits(golden: Path) -> None:
         assert (letter.delivery_count, letter.detail) == (1, DEAD_DETAIL)
         assert queue.dead.retry(letter) == 1
         assert [queue.receive().offset for _ in range(3)] == [PRIORITIZED, RETURNED, DEAD]
-    with PersistentQueue(golden, group="paused") as queue:
+    with PersistentQueue(golden, mode="exclusive", group="paused") as queue:
         assert queue.stats().paused == PAUSE_REASON
         with pytest.raises(Empty):
             queue.get(timeout=0)
@@ -112,9 +112,9 @@ def test_a_golden_queue_knows_what_failed_and_what_waits(golden: Path) -> None:
 
 def test_a_golden_queue_keeps_its_settings(golden: Path) -> None:
     """Each of the queue, and those of each group; what was never set has its default."""
-    with PersistentQueue(golden) as queue:
+    with PersistentQueue(golden, mode="exclusive") as queue:
         assert queue.settings == {**QUEUE_SETTINGS, **GROUP_SETTINGS}
-    with PersistentQueue(golden, group="paused") as queue:
+    with PersistentQueue(golden, mode="exclusive", group="paused") as queue:
         assert queue.settings == {**DEFAULTS, **QUEUE_SETTINGS, **PAUSED_SETTINGS}
     with PersistentQueue(golden, group="audit", mode="exclusive") as queue:
         assert queue.settings == {**DEFAULTS, **QUEUE_SETTINGS}
@@ -131,7 +131,7 @@ def test_a_golden_queue_keeps_its_headers(golden: Path) -> None:
 
 def test_a_golden_queue_knows_what_its_transactions_did(golden: Path) -> None:
     """What was committed together is there together, and its messages are finished; what was aborted is not there."""
-    with PersistentQueue(golden) as queue:
+    with PersistentQueue(golden, mode="exclusive") as queue:
         last = [message for message in queue.peek(MESSAGE_COUNT) if PLAIN_COUNT <= message.offset < TRANSACTIONS_END]
         assert [message.payload for message in last] == [
             payload(offset) for offset in range(PLAIN_COUNT, TRANSACTIONS_END)
@@ -141,7 +141,7 @@ def test_a_golden_queue_knows_what_its_transactions_did(golden: Path) -> None:
 
 def test_a_golden_queue_remembers_what_was_decided(golden: Path) -> None:
     """Whoever asks again, a version later, is told."""
-    with PersistentQueue(golden) as queue:
+    with PersistentQueue(golden, mode="exclusive") as queue:
         assert queue.commit_prepared(COMMITTED_ID) == range(PLAIN_COUNT + 2, TRANSACTIONS_END)
         queue.abort_prepared(ABORTED_ID)
         assert not queue.commit_prepared(COMMITTED_ACKS_ID)
@@ -154,7 +154,7 @@ def test_a_golden_queue_remembers_what_was_decided(golden: Path) -> None:
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_golden_queue_has_a_transaction_that_is_still_to_be_decided(golden: Path, is_committed: bool) -> None:
     """A batch file and a vote of an old version wait, and are decided either way."""
-    with PersistentQueue(golden) as queue:
+    with PersistentQueue(golden, mode="exclusive") as queue:
         (waiting,) = queue.prepared()
         assert (waiting.id, waiting.put_count, waiting.ack_count, waiting.damage) == (UNDECIDED_ID, 1, 1, ())
         offsets = {message.offset for message in queue.peek(MESSAGE_COUNT)}
@@ -164,7 +164,7 @@ def test_a_golden_queue_has_a_transaction_that_is_still_to_be_decided(golden: Pa
             assert queue.commit_prepared(UNDECIDED_ID) == range(MESSAGE_COUNT, MESSAGE_COUNT + 1)
         else:
             queue.abort_prepared(UNDECIDED_ID)
-    with PersistentQueue(golden) as queue:
+    with PersistentQueue(golden, mode="exclusive") as queue:
         assert queue.prepared() == []
         left = {message.offset: message.payload for message in queue.peek(MESSAGE_COUNT)}
         assert left.get(HELD) == (None if is_committed else payload(HELD))
@@ -173,7 +173,7 @@ def test_a_golden_queue_has_a_transaction_that_is_still_to_be_decided(golden: Pa
 
 def test_a_golden_queue_goes_on(golden: Path) -> None:
     """The present version writes behind what an old one wrote, and reads both."""
-    with PersistentQueue(golden) as queue:
+    with PersistentQueue(golden, mode="exclusive") as queue:
         assert queue.put(b"new") == MESSAGE_COUNT
     with PersistentQueue(golden, mode="shared") as queue:
         assert take_all(queue)[-1] == b"new"

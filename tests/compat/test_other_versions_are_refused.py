@@ -178,7 +178,7 @@ def test_one_older_file_is_no_damage_for_those_who_read(present: Path, name: str
 def test_an_older_file_in_the_middle_of_the_log_is_not_given_up(present: Path) -> None:
     """Whoever comes to it is told; its messages are not lost, and no later message goes before them."""
     age_blocks(present / "data/0000000002-00000000000000000034.data")
-    with PersistentQueue(present, group="audit") as queue, pytest.raises(UnsupportedVersionError):
+    with PersistentQueue(present, mode="exclusive", group="audit") as queue, pytest.raises(UnsupportedVersionError):
         queue.get_many(MESSAGE_COUNT, timeout=0)
     with pytest.raises(UnsupportedVersionError):
         verify(present)
@@ -196,5 +196,5 @@ def test_damage_is_still_no_reason_to_refuse(present: Path, damage: str) -> None
     else:
         position.unlink()
         (present / "write.mark").unlink()
-    with PersistentQueue(present) as queue:
+    with PersistentQueue(present, mode="exclusive") as queue:
         assert queue.put(b"goes on") >= 67

@@ -50,7 +50,7 @@ def open_queue(ways: tuple[str, str], tmp_path: Path) -> Iterator[Open]:
         def open_queue(number: int, **options: Any) -> PersistentQueue:
             path, way = tmp_path / f"q{number}", ways[number]
             if way == "exclusive":
-                return opened.enter_context(PersistentQueue(path, **options))
+                return opened.enter_context(PersistentQueue(path, **{"mode": "exclusive", **options}))
             if way == "socket":
                 opened.enter_context(PersistentQueue(path, mode="shared", **options))
                 options["can_own"] = False

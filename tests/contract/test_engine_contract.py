@@ -59,7 +59,7 @@ def open_queue(way: str, tmp_path: Path) -> Iterator[Open]:
 
         def open_queue(**options: Any) -> PersistentQueue:
             if way == "exclusive":
-                return opened.enter_context(PersistentQueue(tmp_path / "q", **options))
+                return opened.enter_context(PersistentQueue(tmp_path / "q", **{"mode": "exclusive", **options}))
             if way == "socket":
                 opened.enter_context(PersistentQueue(tmp_path / "q", mode="shared", **options))
                 options["can_own"] = False

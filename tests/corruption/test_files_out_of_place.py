@@ -102,7 +102,7 @@ def test_several_missing_last_files_are_reported_with_all_their_messages(queue: 
 def test_a_queue_whose_data_files_are_all_gone_goes_on_behind_what_its_group_has_finished(count: int) -> None:
     """However much that is: no data file holds 2**32 messages, and no offset is given a second time."""
     storage, path = SimulatedStorage(), Path("/queue")
-    with PersistentQueue(path, storage=storage) as handle:
+    with PersistentQueue(path, mode="exclusive", storage=storage) as handle:
         handle.put(b"one")
         assert handle.get() == b"one"
         books = handle_of(handle).require_read_side().progress_store
@@ -112,7 +112,7 @@ def test_a_queue_whose_data_files_are_all_gone_goes_on_behind_what_its_group_has
         storage.remove(path / "data" / name)
     storage.remove(path / "write.mark")
     for life in range(3):
-        with PersistentQueue(path, storage=storage) as handle:
+        with PersistentQueue(path, mode="exclusive", storage=storage) as handle:
             assert handle.put(b"new") == count + life
             assert handle.get(timeout=0) == b"new"
 

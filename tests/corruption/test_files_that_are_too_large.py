@@ -51,7 +51,7 @@ def grow(path: Path) -> None:
 
 def opened(root: Path) -> PersistentQueue:
     """Open the queue to write and to read."""
-    return PersistentQueue(root, data_file_bytes=FILE_BYTES)
+    return PersistentQueue(root, mode="exclusive", data_file_bytes=FILE_BYTES)
 
 
 @pytest.fixture
@@ -126,10 +126,13 @@ def test_a_ring_of_ids_that_is_too_large_is_forgotten_and_made_anew(
 
 def test_a_ring_of_ids_that_is_larger_than_was_asked_for_is_read_piece_by_piece(root: Path) -> None:
     """Its slots say by their number where they belong."""
-    with PersistentQueue(root, data_file_bytes=FILE_BYTES, dedup_max=100_000) as queue:
+    with PersistentQueue(root, mode="exclusive", data_file_bytes=FILE_BYTES, dedup_max=100_000) as queue:
         for number in range(3):
             queue.put(b"x", dedup_id=str(number))
-    with little_memory(), PersistentQueue(root, data_file_bytes=FILE_BYTES, dedup_max=100_000) as queue:
+    with (
+        little_memory(),
+        PersistentQueue(root, mode="exclusive", data_file_bytes=FILE_BYTES, dedup_max=100_000) as queue,
+    ):
         assert queue.put(b"x", dedup_id="1") == 4
 
 
@@ -184,7 +187,7 @@ def test_a_large_frame_is_verified_in_pieces_and_then_read(tmp_path: Path) -> No
     """One that was put counts, and one that rots is damage."""
     root = tmp_path / "queue"
     size = 40 * 2**20
-    with PersistentQueue(root, record_bytes_max=2 * size, data_file_bytes=2 * size + 2**20) as queue:
+    with PersistentQueue(root, mode="exclusive", record_bytes_max=2 * size, data_file_bytes=2 * size + 2**20) as queue:
         queue.put(bytes(size))
     assert verify(root).message_count == 1
     (path,) = (root / "data").iterdir()

@@ -56,7 +56,7 @@ BEYOND = [
 def closed_queue() -> SimulatedStorage:
     """Return a queue of three messages, one of them taken."""
     storage = SimulatedStorage()
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES) as queue:
         queue.put_many([b"one", *LEFT])
         queue.get(timeout=0)
     return storage
@@ -103,14 +103,14 @@ def judge(storage: SimulatedStorage) -> None:
         groups = Groups(owner.handle, check_open=lambda: None)
         groups.create("other", start="latest")
         groups.delete("other")
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES) as queue:
         assert [damage.reason for damage in queue.recovery.progress_damage] == [report.damage[0].reason]
         assert not queue.recovery.damage
         assert queue.put(b"four") == 3
         assert queue.stats().lost == 0
         assert not queue.dead.list()
         assert queue.get_many(10, timeout=0) == [*LEFT, b"four"]
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES) as queue:
         assert queue.recovery.clean
 
 
@@ -134,7 +134,7 @@ def test_a_vote_that_holds_messages_where_no_log_comes_is_dropped_and_reported(c
         reasons = [damage.reason for damage in verify(ROOT, storage=storage).damage]
         assert any("beyond the log" in reason for reason in reasons)
         assert any("is incomplete" in reason for reason in reasons)
-        with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
+        with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES) as queue:
             assert [damage.reason for damage in queue.recovery.progress_damage] == reasons
             assert queue.get_many(10, timeout=0) == LEFT
             assert queue.put(b"four") == 3
@@ -148,12 +148,12 @@ def test_what_a_loss_of_power_can_take_is_believed_and_its_offsets_are_never_giv
     storage = closed_queue()
     append(storage, [Change(kind, 3, REACH_MAX, NO_HINT)])
     assert verify(ROOT, storage=storage).lost == (range(3, 3 + REACH_MAX),)
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES) as queue:
         assert not queue.recovery.progress_damage
         assert queue.recovery.lost_count == REACH_MAX
         assert queue.put(b"four") == 3 + REACH_MAX
         assert queue.get_many(10, timeout=0) == [*LEFT, b"four"]
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES) as queue:
         assert queue.put(b"five") == 4 + REACH_MAX
         assert queue.get(timeout=0) == b"five"
 
@@ -168,7 +168,7 @@ def test_deliveries_of_messages_that_are_not_there_are_not_kept(kind: int) -> No
         assert verify(ROOT, storage=storage).ok
         with PersistentQueue(ROOT, storage=storage, mode="read_only") as queue:
             assert [message.delivery_count for message in queue.peek(10)] == [4, 4]
-        with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
+        with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES) as queue:
             assert not queue.recovery.progress_damage
             assert queue.put(b"four") == 3
             with queue.receive(timeout=0) as delivery:
@@ -205,7 +205,7 @@ def test_a_group_json_that_speaks_of_offsets_where_no_log_comes_is_rebuilt_and_r
     write_document(storage, path, {**fields, **changed})
     assert any("beyond the log" in damage.reason for damage in verify(ROOT, storage=storage).damage)
     queue, rebuilt = set_anew_if_lost(
-        ROOT, storage, lambda: PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES)
+        ROOT, storage, lambda: PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES)
     )
     with queue:
         assert rebuilt == path
@@ -231,7 +231,7 @@ def test_a_log_that_has_come_far_has_its_progress_read_as_any_other() -> None:
 def test_a_write_mark_that_speaks_of_a_file_that_is_missing_is_believed() -> None:
     """Its offsets were given, so progress may speak of them."""
     storage = closed_queue()
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES) as queue:
         queue.get_many(10, timeout=0)
     for name in storage.list(ROOT / "data"):
         storage.remove(ROOT / "data" / name)
@@ -252,7 +252,7 @@ def test_where_data_files_and_write_mark_are_lost_progress_is_the_last_to_know_o
     storage.remove(ROOT / "write.mark")
     if text is not None:
         put(storage, ROOT / "write.mark", text)
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES) as queue:
         assert queue.put(b"four") == 2**40 + 1
         assert queue.get(timeout=0) == b"four"
 
@@ -279,7 +279,7 @@ def test_flags_of_an_entry_that_does_not_count_end_its_run_all_the_same() -> Non
     storage = closed_queue()
     append(storage, [Change(ENTRY_DONE, 1, 1, NO_HINT), Change(ENTRY_DONE, 2**40, 1, NO_HINT)])
     append(storage, [Change(ENTRY_DONE, 2, 1, NO_HINT)])
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES) as queue:
         assert len(queue.recovery.progress_damage) == 1
         assert queue.qsize() == 0
 

@@ -53,7 +53,7 @@ def sealed(fields: dict[str, Any]) -> bytes:
 def closed_queue() -> SimulatedStorage:
     """Return a queue of three messages, one of them taken."""
     storage = SimulatedStorage()
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=16 * 1024) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=16 * 1024) as queue:
         queue.put_many([b"one", b"two", b"three"])
         queue.get(timeout=0)
     return storage
@@ -73,15 +73,15 @@ def test_a_queue_json_that_names_no_queue_is_rebuilt_or_refused(text: bytes) -> 
     """From a data file; where there is none it is a clear error."""
     storage = closed_queue()
     put(storage, ROOT / "queue.json", text)
-    queue, rebuilt = set_anew_if_lost(ROOT, storage, lambda: PersistentQueue(ROOT, storage=storage))
+    queue, rebuilt = set_anew_if_lost(ROOT, storage, lambda: PersistentQueue(ROOT, mode="exclusive", storage=storage))
     with queue:
         assert rebuilt == ROOT / "queue.json"
         assert queue.get_many(10, timeout=0) == [b"two", b"three"]
     empty = SimulatedStorage()
-    PersistentQueue(ROOT, storage=empty).close()
+    PersistentQueue(ROOT, mode="exclusive", storage=empty).close()
     put(empty, ROOT / "queue.json", text)
     with pytest.raises(CorruptionError, match="restore"):
-        PersistentQueue(ROOT, storage=empty)
+        PersistentQueue(ROOT, mode="exclusive", storage=empty)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_group_json_that_says_nothing_is_rebuilt_and_reported(text: bytes) -> 
     storage = closed_queue()
     put(storage, ROOT / "groups" / "default" / "group.json", text)
     assert not verify(ROOT, storage=storage).ok
-    queue, rebuilt = set_anew_if_lost(ROOT, storage, lambda: PersistentQueue(ROOT, storage=storage))
+    queue, rebuilt = set_anew_if_lost(ROOT, storage, lambda: PersistentQueue(ROOT, mode="exclusive", storage=storage))
     with queue:
         assert rebuilt == ROOT / "groups" / "default" / "group.json"
         assert queue.get_many(10, timeout=0) == [b"two", b"three"]
@@ -156,7 +156,7 @@ def test_a_pause_that_ends_at_no_time_goes_on_until_resume(until_ns: object) -> 
         ROOT / "groups" / "default" / "pause.json",
         sealed({"format": FORMAT_VERSION, "until_ns": until_ns, "reason": "x"}),
     )
-    with PersistentQueue(ROOT, storage=storage) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage) as queue:
         assert "damaged" in (queue.stats().paused or "")
         queue.resume()
         assert queue.get_many(10, timeout=0) == [b"two", b"three"]
@@ -207,7 +207,7 @@ def test_a_delivery_number_that_an_entry_cannot_have_is_found_and_costs_no_other
         file.sync()
     (damage,) = verify(ROOT, storage=storage).damage
     assert f"entry {count} does not verify" in damage.reason
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=16 * 1024) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=16 * 1024) as queue:
         assert [delivery.delivery_count for delivery in queue.receive_many(5)] == [2]
 
 
@@ -241,7 +241,7 @@ def test_who_only_looks_is_told_that_the_end_of_the_log_is_not_known() -> None:
     with PersistentQueue(ROOT, storage=storage, mode="read_only") as queue:
         assert queue.peek(10) == []
         assert [damage.path for damage in queue.recovery.damage] == [mark]
-    PersistentQueue(ROOT, storage=storage).close()
+    PersistentQueue(ROOT, mode="exclusive", storage=storage).close()
     with PersistentQueue(ROOT, storage=storage, mode="read_only") as queue:
         assert [message.payload for message in queue.peek(10)] == [b"two", b"three"]
         assert not queue.recovery.damage
@@ -258,13 +258,13 @@ def test_a_write_mark_of_a_later_file_with_earlier_offsets_takes_no_message_away
     file.write_at((replace(mark, sequence=7, written_count=1, synced_count=1).encode(),), 0)
     file.close()
     (gone,) = verify(ROOT, storage=storage).damage
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=16 * 1024) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=16 * 1024) as queue:
         assert queue.recovery.damage == (gone,)
         assert "data files 2 to 7, the last ones, are missing" in gone.reason
         assert not gone.offsets
         assert queue.put(b"four") == 3
         assert [queue.get(timeout=0) for _ in range(3)] == [b"two", b"three", b"four"]
-    with PersistentQueue(ROOT, storage=storage) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage) as queue:
         assert queue.recovery.clean
 
 
@@ -272,7 +272,7 @@ def test_a_write_mark_of_a_later_file_with_earlier_offsets_takes_no_message_away
 def test_a_message_whose_headers_cannot_be_read_is_handed_out_and_holds_nobody_up(headers: bytes) -> None:
     """Its payload is what was put; who asks for the headers is told, and in one line."""
     storage = SimulatedStorage()
-    with PersistentQueue(ROOT, storage=storage) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage) as queue:
         handle_of(queue).require_write_side().put(b"one", headers, None)
         queue.put(b"two")
         with PersistentQueue(ROOT, storage=storage, mode="read_only") as beside:

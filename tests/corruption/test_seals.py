@@ -27,7 +27,7 @@ def payload(offset: int) -> bytes:
 
 def open_queue(storage: SimulatedStorage, group: str = "default") -> PersistentQueue:
     """Open the queue."""
-    return PersistentQueue(ROOT, storage=storage, group=group, data_file_bytes=FILE_BYTES)
+    return PersistentQueue(ROOT, mode="exclusive", storage=storage, group=group, data_file_bytes=FILE_BYTES)
 
 
 def rolled(queue: PersistentQueue) -> None:

@@ -75,7 +75,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
             clock=self.clock,
             lease_seconds=LEASE_SECONDS,
             backoff=[BACKOFF_SECONDS],
-            **given,
+            **{"mode": "exclusive", **given},
         )
         self.options = options
         self.model.reopen()

@@ -65,16 +65,16 @@ _OPTIONS = (
 class PersistentQueue:
     """A durable first-in, first-out queue of byte strings in one directory.
 
-    Threads of a process share one object. In the mode "shared" any number of processes put and take: one of them owns
-    the queue and serves the others, and the next one takes over if it ends. docs/processes.md.
+    Threads of a process share one object. Any number of processes put and take: one of them owns the queue and serves
+    the others, and the next one takes over if it ends. docs/processes.md.
 
     Parameters
     ----------
     path : str or path-like
         The queue's directory; made if it does not exist, except in mode "read_only". Its last part is the queue's name.
-    mode : "exclusive", "shared" or "read_only"
-        "exclusive" owns the queue, and keeps other handles out; "shared" lets any number of processes put and take;
-        "read_only" changes nothing.
+    mode : "shared", "exclusive" or "read_only"
+        "shared" lets any number of processes put and take; "exclusive" owns the queue, and keeps other handles out: the
+        least time for each call of one process; "read_only" changes nothing.
     can_own : bool
         Whether this process may own a shared queue. False is for one that ends soon, or that is busy with Python: it is
         a client, and owns the queue for the length of a call only while no other process does.
@@ -121,7 +121,7 @@ class PersistentQueue:
         self,
         path: str | os.PathLike[str],
         *,
-        mode: Mode = "exclusive",
+        mode: Mode = "shared",
         can_own: bool = True,
         group: str = "default",
         redact: Callable[[str], str] | None = None,

@@ -195,7 +195,9 @@ def test_a_consumer_process_drains_while_the_producer_is_refused(disk: Path) -> 
 @pytest.mark.parametrize("policy", POLICIES[::2], ids=str)
 def test_progress_is_kept_on_a_full_disk_through_many_position_files(disk: Path, policy: FlushPolicy) -> None:
     """Settling one by one and in every way begins one position file after the other, and a reopening remembers it."""
-    with PersistentQueue(disk / "orders", flush=policy, data_file_bytes=FILE_BYTES, max_deliveries=None) as queue:
+    with PersistentQueue(
+        disk / "orders", mode="exclusive", flush=policy, data_file_bytes=FILE_BYTES, max_deliveries=None
+    ) as queue:
         queue.put(message(0))
         assert queue.get(timeout=0) == message(0)
         number = fill(queue, 1)

@@ -25,7 +25,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def open_queue(disk: Path) -> PersistentQueue:
     """Open the queue that lives on the small disk."""
-    return PersistentQueue(disk / "orders", data_file_bytes=FILE_BYTES)
+    return PersistentQueue(disk / "orders", mode="exclusive", data_file_bytes=FILE_BYTES)
 
 
 def prepare(queue: PersistentQueue, kind: str) -> list[bytes]:

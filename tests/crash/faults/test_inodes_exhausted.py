@@ -42,19 +42,19 @@ def drained(queue: PersistentQueue) -> int:
 def test_a_group_begins_and_drains_where_no_file_can_be_made(disk: Path, group: str, is_reopened: bool) -> None:
     """More acknowledgements than one position file holds; and again, with nothing set aside any more."""
     root = disk / "queue"
-    queue = PersistentQueue(root, data_file_bytes=FILE_BYTES, group="default")
+    queue = PersistentQueue(root, mode="exclusive", data_file_bytes=FILE_BYTES, group="default")
     queue.put_many([b"x"] * COUNT)
     if group != "default":
         queue.groups.create(group)
     if is_reopened or group != "default":
         queue.close()
         take_all_inodes(disk)
-        queue = PersistentQueue(root, data_file_bytes=FILE_BYTES, group=group)
+        queue = PersistentQueue(root, mode="exclusive", data_file_bytes=FILE_BYTES, group=group)
     else:
         take_all_inodes(disk)
     with queue:
         assert drained(queue) == COUNT
-    with PersistentQueue(root, data_file_bytes=FILE_BYTES, group=group) as again:
+    with PersistentQueue(root, mode="exclusive", data_file_bytes=FILE_BYTES, group=group) as again:
         assert again.recovery.clean
         assert again.qsize() == 0
 

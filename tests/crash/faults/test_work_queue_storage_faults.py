@@ -188,7 +188,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def test_on_a_real_full_disk_messages_fail_die_and_are_retried(disk: Path) -> None:
     """And what became of them is there after a restart."""
     options = {"max_deliveries": 2, "backoff": [], "data_file_bytes": 64 * 2**10}
-    with PersistentQueue(disk / "orders", **options) as queue:  # type: ignore[arg-type]
+    with PersistentQueue(disk / "orders", **{"mode": "exclusive", **options}) as queue:  # type: ignore[arg-type]
         queue.put_many([b"%d" % number for number in range(20)])
         queue.receive().ack()
         take_all_room(disk)
@@ -198,6 +198,6 @@ def test_on_a_real_full_disk_messages_fail_die_and_are_retried(disk: Path) -> No
         assert len(queue.dead) == 19
         assert queue.dead.retry(range(1, 10)) == 9
         assert queue.dead.discard(range(15, 20)) == 5
-    with PersistentQueue(disk / "orders", **options) as queue:  # type: ignore[arg-type]
+    with PersistentQueue(disk / "orders", **{"mode": "exclusive", **options}) as queue:  # type: ignore[arg-type]
         assert [letter.offset for letter in queue.dead.list()] == [10, 11, 12, 13, 14]
         assert [each.payload for each in queue.receive_many(100)] == [b"%d" % number for number in range(1, 10)]

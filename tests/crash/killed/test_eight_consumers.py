@@ -85,7 +85,12 @@ def test_eight_threads_share_a_queue_and_never_a_message(tmp_path: Path, threads
     count = 1500
     receipts = Receipts()
     with PersistentQueue(
-        tmp_path / "q", flush=FlushPolicy.never(), backoff=[0.001, 0.005], lease_seconds=0.04, max_deliveries=6
+        tmp_path / "q",
+        mode="exclusive",
+        flush=FlushPolicy.never(),
+        backoff=[0.001, 0.005],
+        lease_seconds=0.04,
+        max_deliveries=6,
     ) as queue:
 
         def work(seed: int) -> None:
@@ -161,7 +166,12 @@ def test_children_that_the_owner_feeds_may_die_at_any_time(tmp_path: Path, threa
     killed_count = 0
     is_over = threading.Event()
     with PersistentQueue(
-        tmp_path / "q", flush=FlushPolicy.never(), backoff=[0.001], lease_seconds=0.05, max_deliveries=None
+        tmp_path / "q",
+        mode="exclusive",
+        flush=FlushPolicy.never(),
+        backoff=[0.001],
+        lease_seconds=0.05,
+        max_deliveries=None,
     ) as queue:
 
         def feed(number: int) -> None:

@@ -56,7 +56,7 @@ def die() -> None:
 
 def make(path: Path, count: int) -> Path:
     """Make a queue with so many messages."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put_many([b"%d" % number for number in range(count)])
     return path
 
@@ -64,7 +64,7 @@ def make(path: Path, count: int) -> Path:
 def open_again(path: Path, policy: FlushPolicy = POLICIES[0], **options: Any) -> PersistentQueue:
     """Open it without back-off, under this policy from now on."""
     set_first(path, flush=policy)
-    return PersistentQueue(path, flush=policy, backoff=[], **options)
+    return PersistentQueue(path, flush=policy, backoff=[], **{"mode": "exclusive", **options})
 
 
 # -- Poison ----------------------------------------------------------------------------------------------------------
@@ -242,7 +242,9 @@ def test_what_was_acknowledged_before_a_kill_is_never_handed_out_again(
 
     def work(seed: int) -> None:
         set_first(path, flush=policy)
-        queue = PersistentQueue(path, flush=policy, backoff=[0.003], max_deliveries=None, data_file_bytes=16 * 2**10)
+        queue = PersistentQueue(
+            path, mode="exclusive", flush=policy, backoff=[0.003], max_deliveries=None, data_file_bytes=16 * 2**10
+        )
         for number in range(4):
             own = random.Random(seed + number)
             threading.Thread(target=consume, args=(queue, journal, own), daemon=True).start()
@@ -258,7 +260,7 @@ def test_what_was_acknowledged_before_a_kill_is_never_handed_out_again(
         process.kill()
         assert process.wait() == -signal.SIGKILL
     set_first(path, flush=policy, backoff=[])
-    with PersistentQueue(path, flush=policy, max_deliveries=None, backoff=[]) as queue:
+    with PersistentQueue(path, mode="exclusive", flush=policy, max_deliveries=None, backoff=[]) as queue:
         assert not queue.recovery.damage, queue.recovery
         end = queue.stats().next_offset
         time.sleep(0.01)  # until nothing is delayed any more

@@ -224,8 +224,10 @@ def test_what_was_put_before_a_transaction_that_another_log_decides_is_not_lost_
     """Under a policy that does not sync puts: the other queue's decision survived, and a put before it did not."""
     storage = SimulatedStorage()
     first, second = ROOT.parent / "first", ROOT.parent / "second"
-    coordinator = PersistentQueue(first, storage=storage, flush=FlushPolicy.never(), data_file_bytes=2**16)
-    other = PersistentQueue(second, storage=storage, flush=FlushPolicy.never(), data_file_bytes=2**16)
+    coordinator = PersistentQueue(
+        first, mode="exclusive", storage=storage, flush=FlushPolicy.never(), data_file_bytes=2**16
+    )
+    other = PersistentQueue(second, mode="exclusive", storage=storage, flush=FlushPolicy.never(), data_file_bytes=2**16)
     storage.replay_from_here()
     other.put(b"before")
     with transaction(coordinator, other) as tx:
@@ -234,9 +236,9 @@ def test_what_was_put_before_a_transaction_that_another_log_decides_is_not_lost_
     shown = []
     for replayed in storage.replay():
         left = replayed.crash_dropping_unsynced()
-        with PersistentQueue(first, storage=left) as queue:
+        with PersistentQueue(first, mode="exclusive", storage=left) as queue:
             decided = payloads(queue)
-        with PersistentQueue(second, storage=left) as queue:
+        with PersistentQueue(second, mode="exclusive", storage=left) as queue:
             shown.append((decided, payloads(queue)))
     assert ([b"decided"], [b"before", b"behind"]) in shown
     assert ([b"decided"], [b"behind"]) not in shown

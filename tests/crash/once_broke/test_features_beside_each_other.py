@@ -24,7 +24,7 @@ def open_queue(storage: SimulatedStorage, **options: object) -> PersistentQueue:
         storage=storage,
         clock=FakeClock(),
         data_file_bytes=FILE_BYTES,
-        **{"max_deliveries": 1, "backoff": [], **options},  # type: ignore[arg-type]
+        **{"mode": "exclusive", **{"max_deliveries": 1, "backoff": [], **options}},  # type: ignore[arg-type]
     )
 
 

@@ -14,7 +14,7 @@ ROOT = Path("/queue")
 def test_what_a_consumer_has_finished_in_it_stays_finished_without_power() -> None:
     """Where the group is there after the kill, a loss of power does not take it along with what was acknowledged."""
     storage = SimulatedStorage()
-    with PersistentQueue(ROOT, storage=storage) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage) as queue:
         queue.put_many([b"one", b"two"])
         before = len(storage.log)
         queue.groups.create("late")

@@ -65,7 +65,13 @@ class Run:
 def opened(storage: SimulatedStorage, policy: FlushPolicy) -> PersistentQueue:
     """Open the queue; time stands still, so no id expires."""
     return PersistentQueue(
-        ROOT, flush=policy, data_file_bytes=FILE_BYTES, dedup_max=IDS_MAX, storage=storage, clock=FakeClock()
+        ROOT,
+        mode="exclusive",
+        flush=policy,
+        data_file_bytes=FILE_BYTES,
+        dedup_max=IDS_MAX,
+        storage=storage,
+        clock=FakeClock(),
     )
 
 
@@ -213,7 +219,7 @@ def test_a_duplicate_that_was_answered_is_not_put_by_a_later_owner() -> None:
             continue
         clock = FakeClock()
         clock.advance(400)
-        with PersistentQueue(ROOT, storage=crashed, clock=clock, data_file_bytes=FILE_BYTES):
+        with PersistentQueue(ROOT, mode="exclusive", storage=crashed, clock=clock, data_file_bytes=FILE_BYTES):
             serve_until_nothing_waits(crashed, clock)
         for answer, offsets in zip(answers, expected, strict=True):
             if answer is not None:
@@ -243,7 +249,7 @@ SECONDS = 2.0
 def put_until_killed(path: Path, journal: Journal, seed: int, policy: FlushPolicy) -> None:
     """Put ids, new ones and old ones again, and consume; note each before it is put and once it is."""
     choice = random.Random(seed)
-    with PersistentQueue(path, flush=policy, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(path, mode="exclusive", flush=policy, data_file_bytes=FILE_BYTES) as queue:
         known = [line[1] for line in journal.lines() if line[0] == "p"]
         for number in range(10**6):
             dedup_id = choice.choice(known) if known and choice.random() < 0.5 else f"{seed}:{number}"
@@ -281,7 +287,7 @@ def test_killed_processes_forget_no_id(tmp_path: Path, policy: str) -> None:
         if line[0] == "P":
             assert offsets.setdefault(line[1], int(line[2])) == int(line[2]), f"{line[1]} has two offsets"
     assert len(set(offsets.values())) == len(offsets) > 50
-    with PersistentQueue(path, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
         assert {each: queue.put(b"", dedup_id=each) for each in offsets} == offsets
         left = [message.payload.rstrip(b".").decode() for message in queue.peek(10**6)]
     assert len(set(taken)) == len(taken), "an id was given out twice"

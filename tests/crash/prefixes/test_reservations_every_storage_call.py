@@ -53,7 +53,7 @@ def offsets(reservation: Reservation) -> tuple[int, ...]:
 
 def opened(storage: SimulatedStorage) -> PersistentQueue:
     """Open the queue, with data files as small as they can be."""
-    return PersistentQueue(ROOT, storage=storage, data_file_bytes=16 * 2**10, clock=FakeClock())
+    return PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=16 * 2**10, clock=FakeClock())
 
 
 def filled() -> SimulatedStorage:

@@ -129,7 +129,7 @@ def own(path: Path, policy: FlushPolicy) -> None:
 def test_killed_owners_and_killed_submitters_lose_double_and_reorder_nothing(tmp_path: Path, policy: str) -> None:
     """Owners come and go, by SIGKILL; now and then there is none. No submitter that lives ever gets an error."""
     path, choice = tmp_path / "orders", random.Random(7)
-    PersistentQueue(path, flush=POLICIES[policy]).close()
+    PersistentQueue(path, mode="exclusive", flush=POLICIES[policy]).close()
     journal = Journal(tmp_path / "journal")
     keys = iter(range(1000))
     submitters = {
@@ -169,7 +169,7 @@ def judge(path: Path, journal: Journal) -> None:
     """Hold the log to the journal: promises 1 to 3, for each submitter."""
     lines = journal.lines()
     assert not [line for line in lines if line[0] == "X"]
-    with PersistentQueue(path, data_file_bytes=16 * 2**10) as queue:
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=16 * 2**10) as queue:
         assert not queue.recovery.damage
         messages = queue.peek(10**6)
         wait_until(lambda: os.listdir(path / "requests") == [])  # what dead processes left is gone soon

@@ -38,7 +38,9 @@ Facts = dict[bytes, State]
 
 def open_queue(storage: SimulatedStorage) -> PersistentQueue:
     """Open the queue of these tests: what fails once is a dead letter."""
-    return PersistentQueue(QUEUE, storage=storage, data_file_bytes=FILE_BYTES, max_deliveries=1, backoff=[])
+    return PersistentQueue(
+        QUEUE, mode="exclusive", storage=storage, data_file_bytes=FILE_BYTES, max_deliveries=1, backoff=[]
+    )
 
 
 @dataclass

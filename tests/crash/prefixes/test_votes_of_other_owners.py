@@ -154,7 +154,7 @@ def dies_at(number: int) -> None:
 
 def left_in_doubt(path: Path, kind: str) -> None:
     """Make a queue of three messages with one transaction in doubt, which nobody owns."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put_many([b"one", b"two", b"three"])
         prepare(queue, kind, "t")
 
@@ -183,7 +183,7 @@ def settle(queue: PersistentQueue, kind: str, verdict: str, path: Path, *, is_to
     decide(queue, verdict)
     assert queue.prepared() == []
     queue.close()
-    with PersistentQueue(path) as both:
+    with PersistentQueue(path, mode="exclusive") as both:
         assert waiting(both) == after(kind, committed=VERDICTS[verdict])
 
 

@@ -31,7 +31,9 @@ def noisy(course: Callable[[int], float]) -> list[float]:
 @pytest.mark.skipif(not can_look(), reason="descriptors and threads are read from /proc")
 def test_every_message_of_a_mixed_load_counts_once_and_nothing_stays_open(tmp_path: Path) -> None:
     """Two processes, two groups, transactions, requests, rolling and reclaim, for seconds."""
-    PersistentQueue(tmp_path / "before").close()  # what the first queue of a process opens stays for the others
+    PersistentQueue(
+        tmp_path / "before", mode="exclusive"
+    ).close()  # what the first queue of a process opens stays for the others
     wait_until(lambda: not [each for each in threading.enumerate() if each.name == "holdfast-reclaim"])
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
     result = soak(Plan(seconds=2, rate=1000, look_seconds=0.2), tmp_path)

@@ -22,7 +22,7 @@ FILE_BYTES = 16 * 2**10
 
 def open_queue(storage: SimulatedStorage, path: Path = QUEUE, **options: object) -> PersistentQueue:
     """Open a queue of small data files."""
-    return PersistentQueue(path, storage=storage, data_file_bytes=FILE_BYTES, **options)  # type: ignore[arg-type]
+    return PersistentQueue(path, storage=storage, data_file_bytes=FILE_BYTES, **{"mode": "exclusive", **options})  # type: ignore[arg-type]
 
 
 def cut_power(storage: SimulatedStorage, *queues: PersistentQueue) -> SimulatedStorage:

@@ -31,7 +31,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     gc.disable()
     try:
-        with tiny_files_allowed(), PersistentQueue("/kept-open", storage=SimulatedStorage()):
+        with tiny_files_allowed(), PersistentQueue("/kept-open", mode="exclusive", storage=SimulatedStorage()):
             yield
     finally:
         gc.enable()

@@ -119,7 +119,7 @@ class World:
             data_file_bytes=DATA_FILE_BYTES,
             storage=self.storage,
             clock=self.clock,
-            **options,
+            **{"mode": "exclusive", **options},
         )
         self.queues[path] = queue
         return queue

@@ -76,7 +76,7 @@ def _write(storage: SimulatedStorage, path: Path, content: bytes) -> None:
 
 def _payloads(storage: SimulatedStorage, root: Path) -> Iterator[bytes]:
     """Yield every payload that the golden queue holds, prepared ones too."""
-    with PersistentQueue(root, data_file_bytes=FILE_BYTES, storage=storage) as queue:
+    with PersistentQueue(root, mode="exclusive", data_file_bytes=FILE_BYTES, storage=storage) as queue:
         for prepared in queue.prepared():
             with suppress(HoldfastError):
                 queue.commit_prepared(prepared.id)
@@ -112,7 +112,7 @@ def directory(data: bytes) -> None:
             _use(storage, root, expected)
         with (
             suppress(HoldfastError),
-            PersistentQueue(root, data_file_bytes=FILE_BYTES, storage=storage) as queue,
+            PersistentQueue(root, mode="exclusive", data_file_bytes=FILE_BYTES, storage=storage) as queue,
         ):
             queue.qsize()
 
@@ -125,7 +125,7 @@ def _look(storage: SimulatedStorage, root: Path, expected: frozenset[bytes] | No
 
 
 def _use(storage: SimulatedStorage, root: Path, expected: frozenset[bytes] | None) -> None:
-    with PersistentQueue(root, data_file_bytes=FILE_BYTES, storage=storage, backoff=[]) as queue:
+    with PersistentQueue(root, mode="exclusive", data_file_bytes=FILE_BYTES, storage=storage, backoff=[]) as queue:
         for prepared in queue.prepared():
             with suppress(HoldfastError):
                 queue.commit_prepared(prepared.id)

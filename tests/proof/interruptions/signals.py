@@ -63,7 +63,9 @@ class Signalled:
         self._compare()
 
     def _open(self) -> PersistentQueue:
-        return PersistentQueue(self.path, flush=self.policy, data_file_bytes=_DATA_FILE_BYTES, max_deliveries=None)
+        return PersistentQueue(
+            self.path, mode="exclusive", flush=self.policy, data_file_bytes=_DATA_FILE_BYTES, max_deliveries=None
+        )
 
     def _strike(self, *_: object) -> None:
         if self._is_armed:

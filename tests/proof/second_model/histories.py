@@ -333,7 +333,9 @@ class Player:
         """Ask for settings that may be others than the queue's; what was never set is set then."""
         rng, known = self.rng, OF_QUEUE | OF_GROUP
         asked = {name: rng.choice(known[name]) for name in rng.sample(sorted(known), 2)}
-        with PersistentQueue(ROOT, storage=self.storage, clock=self.clock, group=self.group, **asked):
+        with PersistentQueue(
+            ROOT, storage=self.storage, clock=self.clock, group=self.group, **{"mode": "exclusive", **asked}
+        ):
             self.note({}, asked)
 
     def end(self) -> None:

@@ -30,7 +30,7 @@ def prepare(queue: PersistentQueue, id: str, application: str, version: int) -> 
 
 def main(path: Path) -> None:
     """Make the queue, and die between two parts."""
-    queue = PersistentQueue(path, data_file_bytes=16 * 1024)
+    queue = PersistentQueue(path, mode="exclusive", data_file_bytes=16 * 1024)
     queue.put(b"taken")
     assert queue.get() == b"taken"
     queue.joint_commits.commit(OTHER, OTHER_VERSION, [prepare(queue, "before", OTHER, OTHER_VERSION)])

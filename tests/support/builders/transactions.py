@@ -22,7 +22,9 @@ def open_queue(
     storage: SimulatedStorage, path: Path = ORDERS, *, clock: Clock | None = None, **options: Any
 ) -> PersistentQueue:
     """Open a queue in a simulated storage."""
-    return PersistentQueue(path, storage=storage, clock=clock, data_file_bytes=FILE_BYTES, **options)
+    return PersistentQueue(
+        path, storage=storage, clock=clock, data_file_bytes=FILE_BYTES, **{"mode": "exclusive", **options}
+    )
 
 
 def kill(storage: SimulatedStorage, *queues: PersistentQueue) -> SimulatedStorage:

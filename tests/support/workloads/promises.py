@@ -52,7 +52,7 @@ def message(payload: bytes, *allowed: str | None) -> Facts:
 
 def open_queue(storage: SimulatedStorage, path: Path = QUEUE, **options: Any) -> PersistentQueue:
     """Open a queue of the table, with the settings that it has."""
-    return PersistentQueue(path, storage=storage, **options)
+    return PersistentQueue(path, storage=storage, **{"mode": "exclusive", **options})
 
 
 def _look_around(storage: SimulatedStorage, *, is_other_used: bool) -> Iterator[tuple[Key, Any]]:

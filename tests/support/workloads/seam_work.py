@@ -31,7 +31,7 @@ def work(root: Path, storage: NotedStorage) -> None:
 
 
 def _open(path: Path, storage: NotedStorage, **options: object) -> PersistentQueue:
-    return PersistentQueue(path, storage=storage, data_file_bytes=16 * 2**10, **options)  # type: ignore[arg-type]
+    return PersistentQueue(path, storage=storage, data_file_bytes=16 * 2**10, **{"mode": "exclusive", **options})  # type: ignore[arg-type]
 
 
 def _one_queue(path: Path, policy: FlushPolicy, storage: NotedStorage) -> None:

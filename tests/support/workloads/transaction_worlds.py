@@ -58,6 +58,7 @@ class TransactionWorlds:
             if name not in self.queues:
                 self.queues[name] = PersistentQueue(
                     Path("/") / name,
+                    mode="exclusive",
                     storage=self.storage,
                     clock=self.clock,
                     data_file_bytes=DATA_FILE_BYTES,

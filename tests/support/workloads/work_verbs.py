@@ -87,7 +87,9 @@ class WorkVerbs:
         """Open the queue."""
         flush = self.rng.choice([FlushPolicy.every_commit(), FlushPolicy.never()])
         set_first(Path(ROOT), storage=self.storage, clock=self.clock, flush=flush)
-        self.queue = PersistentQueue(ROOT, flush=flush, storage=self.storage, clock=self.clock, **self.options)
+        self.queue = PersistentQueue(
+            ROOT, flush=flush, storage=self.storage, clock=self.clock, **{"mode": "exclusive", **self.options}
+        )
         self.dropped_before = 0
 
     # -- Verbs -------------------------------------------------------------------------------------------------------

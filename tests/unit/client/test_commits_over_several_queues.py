@@ -220,7 +220,10 @@ def test_a_part_that_is_decided_by_its_id_follows_first(tmp_path: Path) -> None:
 
 def test_a_branch_of_another_mode_needs_no_owner(tmp_path: Path) -> None:
     """Of two exclusive queues none is asked."""
-    with PersistentQueue(tmp_path / "q0") as first, PersistentQueue(tmp_path / "q1") as second:
+    with (
+        PersistentQueue(tmp_path / "q0", mode="exclusive") as first,
+        PersistentQueue(tmp_path / "q1", mode="exclusive") as second,
+    ):
         with transaction(first, second) as tx:
             tx.put(first, b"a")
             tx.put(second, b"b")

@@ -146,7 +146,7 @@ def test_a_copy_that_cannot_be_opened_is_opened_by_a_later_use(tmp_path: Path) -
     path = tmp_path / "q"
     queue = PersistentQueue(path, mode="shared", can_own=False)
     queue.forget_after_fork()
-    with PersistentQueue(path), pytest.raises(QueueLockedError):
+    with PersistentQueue(path, mode="exclusive"), pytest.raises(QueueLockedError):
         queue.put(b"a")
     with queue:
         assert queue.put(b"a") == 0

@@ -81,7 +81,7 @@ def test_settings_that_a_handle_changes_count_for_it_at_once(tmp_path: Path, is_
         queue.configure(record_bytes_max=20, max_deliveries=3)
         assert (queue.settings["record_bytes_max"], queue.settings["max_deliveries"]) == (20, 3)
         assert queue.put(bytes(20)) == 0
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.settings["record_bytes_max"] == 20
 
 
@@ -103,7 +103,7 @@ def test_a_handle_that_may_not_own_works_alone_and_keeps_what_it_has_in_hand(tmp
         assert alone.put_many([b"a", b"b", b"c"]) == range(3)
         delivery = alone.receive(timeout=5)
         assert not alone.is_owner
-        with PersistentQueue(path) as between:
+        with PersistentQueue(path, mode="exclusive") as between:
             assert between.get(timeout=0) == b"b"
         delivery.ack()
         with alone.transaction() as part:
@@ -119,7 +119,7 @@ def test_a_handle_that_may_not_own_works_alone_and_keeps_what_it_has_in_hand(tmp
 def test_only_a_shared_handle_may_give_up_owning(tmp_path: Path) -> None:
     """The others own what they open."""
     with pytest.raises(ConfigError, match="can_own"):
-        PersistentQueue(tmp_path / "q", can_own=False)
+        PersistentQueue(tmp_path / "q", mode="exclusive", can_own=False)
 
 
 def test_an_exclusive_handle_between_two_owners_keeps_what_a_client_has_sent_and_what_it_has_in_hand(
@@ -134,7 +134,7 @@ def test_an_exclusive_handle_between_two_owners_keeps_what_a_client_has_sent_and
             delivery = client.receive(timeout=5)
             owner.kill()
             owner.wait()
-            with PersistentQueue(path) as between:
+            with PersistentQueue(path, mode="exclusive") as between:
                 assert between.get(timeout=0) == b"b"
                 assert between.stats().in_flight == 1
             delivery.ack()
@@ -191,7 +191,7 @@ def test_another_setting_is_refused_and_leaves_nothing_open(tmp_path: Path) -> N
         PersistentQueue(tmp_path / "q", mode="shared", maxsize=6)
     with pytest.raises(ConfigError, match="maxsize"):
         PersistentQueue(tmp_path / "q", mode="shared", maxsize=6)
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
 
 
 def test_an_opening_that_fails_late_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_an_opening_that_fails_late_leaves_nothing_open(tmp_path: Path, monkeypa
             patch.setattr(shared_engine, name, fail)
             with pytest.raises(StorageError, match="a disk that fails"):
                 PersistentQueue(tmp_path / "q", mode="shared")
-        PersistentQueue(tmp_path / "q").close()
+        PersistentQueue(tmp_path / "q", mode="exclusive").close()
 
 
 def test_a_handle_that_is_dropped_is_closed_with_a_warning(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_closing_a_dropped_handle_may_fail_and_is_logged(
 
 def _is_free(path: Path) -> bool:
     try:
-        PersistentQueue(path).close()
+        PersistentQueue(path, mode="exclusive").close()
     except QueueLockedError:
         return False
     return True

@@ -39,7 +39,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A queue."""
-    PersistentQueue(tmp_path / "q").close()
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
     return tmp_path / "q"
 
 
@@ -141,15 +141,15 @@ def test_an_owner_that_was_lost_is_owned_again(path: Path, stand: Stand) -> None
 
 def test_a_queue_of_another_mode_is_refused_and_names_its_owner(path: Path) -> None:
     """Nothing stays open."""
-    with PersistentQueue(path), pytest.raises(QueueLockedError, match="mode='shared'"):
+    with PersistentQueue(path, mode="exclusive"), pytest.raises(QueueLockedError, match="mode='shared'"):
         StandingOwner(OsStorage(), SystemClock(), path)
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
 
 
 def test_settings_of_the_configuration_are_stored(path: Path) -> None:
     """Those of the group too."""
     StandingOwner(OsStorage(), SystemClock(), path, {"maxsize": 7, "max_deliveries": 3}).close()
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert (queue.settings["maxsize"], queue.settings["max_deliveries"]) == (7, 3)
 
 
@@ -158,7 +158,7 @@ def test_without_a_thread_nothing_is_owned(path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(standing_owner, "start_thread", lambda *_: None)
     with pytest.raises(RetryableError, match="no thread"):
         StandingOwner(OsStorage(), SystemClock(), path)
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
 
 
 @pytest.mark.parametrize(("error", "level"), [(StorageError, "ERROR"), (QueueLockedError, "INFO")])

@@ -128,7 +128,7 @@ def test_waits_survive_many_generations_of_the_position_file(jobs: Jobs) -> None
 
 def test_a_visitor_that_retries_a_dead_letter_keeps_what_else_it_finds(tmp_path: Path) -> None:
     """Waits and counts of the others."""
-    with PersistentQueue(tmp_path / "q", max_deliveries=None) as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive", max_deliveries=None) as queue:
         queue.put_many([b"a", b"b", b"c"])
         first, second, third = queue.receive_many(3)
         first.nack(1000)
@@ -138,7 +138,7 @@ def test_a_visitor_that_retries_a_dead_letter_keeps_what_else_it_finds(tmp_path:
     with PersistentQueue(tmp_path / "q", mode="read_only") as look:
         assert look.dead.retry(1) == 1
         assert look.browse("delayed") == [before]
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         assert queue.browse("delayed") == [before]
         found = [queue.receive(timeout=0) for _ in range(2)]
         assert sorted((each.payload, each.delivery_count) for each in found) == [(b"b", 1), (b"c", 2)]

@@ -26,14 +26,14 @@ POLICIES = [FlushPolicy.every_commit(), FlushPolicy.every(commits=10), FlushPoli
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Where a queue with five messages is."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         queue.put_many([b"a", b"b", b"c", b"d", b"e"])
     return tmp_path / "orders"
 
 
 def payloads_left(path: Path) -> list[bytes]:
     """Open the queue anew and take all that is there."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         found = []
         while True:
             try:
@@ -48,7 +48,7 @@ def payloads_left(path: Path) -> list[bytes]:
 def test_a_delivery_says_what_was_put_when_and_where(path: Path) -> None:
     """Payload, offset, time, headers and how often it was handed out."""
     before = time.time_ns()
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put(b"with headers", headers={"kind": "order", "größe": "±0", "empty": ""})
         deliveries = queue.receive_many(10)
         last = deliveries[-1]
@@ -61,7 +61,7 @@ def test_a_delivery_says_what_was_put_when_and_where(path: Path) -> None:
 
 def test_a_clean_exit_acknowledges_and_an_exception_gives_back(path: Path) -> None:
     """The context manager does what the work's end says."""
-    with PersistentQueue(path, backoff=[]) as queue:
+    with PersistentQueue(path, mode="exclusive", backoff=[]) as queue:
         with queue.receive() as delivery:
             assert delivery.payload == b"a"
         with pytest.raises(ZeroDivisionError), queue.receive() as delivery:
@@ -74,7 +74,7 @@ def test_a_clean_exit_acknowledges_and_an_exception_gives_back(path: Path) -> No
 
 def test_a_delivery_that_was_settled_inside_the_block_is_left_alone_at_its_end(path: Path) -> None:
     """Whoever decides early has decided."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         with queue.receive() as delivery:
             delivery.nack(delay=0)
         with queue.receive() as delivery:
@@ -88,7 +88,7 @@ def test_a_delivery_that_was_settled_inside_the_block_is_left_alone_at_its_end(p
 
 def test_what_is_given_back_comes_next_and_in_order(path: Path) -> None:
     """Before what nobody has had yet."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         batch = queue.receive_many(3)
         batch[2].nack(delay=0)
         batch[0].nack(delay=0)
@@ -99,7 +99,7 @@ def test_what_is_given_back_comes_next_and_in_order(path: Path) -> None:
 
 def test_what_is_in_flight_is_not_handed_out_twice(path: Path) -> None:
     """A lease is exclusive."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         held = queue.receive_many(4)
         assert queue.get() == b"e"
         with pytest.raises(Empty):
@@ -113,7 +113,7 @@ def test_what_is_in_flight_is_not_handed_out_twice(path: Path) -> None:
 @pytest.mark.parametrize("second", ["ack", "nack"])
 def test_a_receipt_counts_once(path: Path, first: str, second: str) -> None:
     """Settled is settled: StaleReceiptError, and nothing has changed."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         delivery = queue.receive()
         delivery.ack() if first == "ack" else delivery.nack(delay=0)
         with pytest.raises(StaleReceiptError) as stale:
@@ -125,7 +125,7 @@ def test_a_receipt_counts_once(path: Path, first: str, second: str) -> None:
 
 def test_a_stale_receipt_cannot_acknowledge_somebody_elses_delivery(path: Path) -> None:
     """The message is in other hands by now."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         old = queue.receive()
         old.nack(delay=0)
         new = queue.receive()
@@ -140,7 +140,7 @@ def test_a_stale_receipt_cannot_acknowledge_somebody_elses_delivery(path: Path) 
 
 def test_a_receipt_of_a_closed_queue_is_refused(path: Path) -> None:
     """Closing has given the message back, so the next owner gets it."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         delivery = queue.receive()
     with pytest.raises(ClosedError):
         delivery.ack()
@@ -152,7 +152,7 @@ def test_a_receipt_of_a_closed_queue_is_refused(path: Path) -> None:
 
 def test_a_batch_is_acknowledged_as_one(path: Path) -> None:
     """It is a sequence of deliveries; the clean end of its block finishes them all."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         with queue.receive_many(3) as batch:
             assert [delivery.payload for delivery in batch] == [b"a", b"b", b"c"]
             assert len(batch) == 3
@@ -166,7 +166,7 @@ def test_a_batch_is_acknowledged_as_one(path: Path) -> None:
 def test_a_part_of_a_batch_can_be_acknowledged(path: Path, policy: FlushPolicy) -> None:
     """The block's end settles the rest, and holes among what is finished survive a restart."""
     change_settings(path, flush=policy)
-    with PersistentQueue(path, flush=policy, backoff=[]) as queue:
+    with PersistentQueue(path, mode="exclusive", flush=policy, backoff=[]) as queue:
         with suppress(ZeroDivisionError), queue.receive_many(5) as batch:
             batch.ack([batch[3], batch[1]])
             raise ZeroDivisionError
@@ -176,7 +176,7 @@ def test_a_part_of_a_batch_can_be_acknowledged(path: Path, policy: FlushPolicy) 
 
 def test_a_batch_settles_all_or_nothing(path: Path) -> None:
     """Where one receipt is stale none of the others counts."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         batch = queue.receive_many(3)
         batch[1].ack()
         for settle in (batch.ack, batch.nack):
@@ -191,7 +191,7 @@ def test_a_batch_settles_all_or_nothing(path: Path) -> None:
 @pytest.mark.parametrize("settle", ["ack", "nack"])
 def test_a_delivery_that_is_named_twice_in_one_call_counts_once(path: Path, settle: str) -> None:
     """A list with a repetition is no reason to lose anything."""
-    with PersistentQueue(path, backoff=[]) as queue:
+    with PersistentQueue(path, mode="exclusive", backoff=[]) as queue:
         batch = queue.receive_many(2)
         getattr(batch, settle)([batch[0], batch[0]])
         assert batch[0].is_settled
@@ -203,7 +203,7 @@ def test_a_delivery_that_is_named_twice_in_one_call_counts_once(path: Path, sett
 
 def test_an_empty_list_of_deliveries_settles_nothing(path: Path) -> None:
     """Neither ``ack([])`` nor ``nack([])`` means all."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         batch = queue.receive_many(2)
         batch.ack([])
         batch.nack([])
@@ -218,12 +218,12 @@ def test_failed_deliveries_are_counted_across_reopening(path: Path, policy: Flus
     """A message that was given back comes again, and says how often it did; alone, as it may be to blame."""
     change_settings(path, flush=policy)
     for count in (1, 2, 3):
-        with PersistentQueue(path, flush=policy) as queue:
+        with PersistentQueue(path, mode="exclusive", flush=policy) as queue:
             first, second = queue.receive(), queue.receive()
             assert (first.delivery_count, second.delivery_count) == (count, count)
             first.nack(delay=0)
             second.nack(delay=0)
-    with PersistentQueue(path, flush=policy) as queue:
+    with PersistentQueue(path, mode="exclusive", flush=policy) as queue:
         assert [message.delivery_count for message in queue.peek(5)] == [3, 3, 0, 0, 0]
         batches = [queue.receive_many(5) for _ in range(3)]
         assert [[delivery.delivery_count for delivery in batch] for batch in batches] == [[4], [4], [1, 1, 1]]
@@ -235,9 +235,9 @@ def test_what_is_in_hand_at_a_clean_close_was_not_delivered(path: Path, policy: 
     """Nobody has failed: it comes again in its order and in company, as if for the first time."""
     change_settings(path, flush=policy)
     for _ in range(7):  # more often than ``max_deliveries``
-        with PersistentQueue(path, flush=policy) as queue:
+        with PersistentQueue(path, mode="exclusive", flush=policy) as queue:
             assert [delivery.delivery_count for delivery in queue.receive_many(2)] == [1, 1]
-    with PersistentQueue(path, flush=policy) as queue:
+    with PersistentQueue(path, mode="exclusive", flush=policy) as queue:
         assert [(each.payload, each.delivery_count) for each in queue.peek(5)][:2] == [(b"a", 0), (b"b", 0)]
         assert [each.delivery_count for each in queue.receive_many(5)] == [1] * 5
 
@@ -248,13 +248,13 @@ def test_a_message_that_kills_its_consumer_is_counted(path: Path, policy: FlushP
     change_settings(path, flush=policy)
 
     def work() -> None:
-        queue = PersistentQueue(path, flush=policy)
+        queue = PersistentQueue(path, mode="exclusive", flush=policy)
         queue.receive()
         queue.receive_many(2)[1].ack()
         os.kill(os.getpid(), 9)
 
     assert Child(work).wait() == -9
-    with PersistentQueue(path, flush=policy) as queue:
+    with PersistentQueue(path, mode="exclusive", flush=policy) as queue:
         batches = [queue.receive_many(5) for _ in range(3)]
         assert [[delivery.payload for delivery in batch] for batch in batches] == [[b"a"], [b"b"], [b"d", b"e"]]
         assert [[delivery.delivery_count for delivery in batch] for batch in batches] == [[2], [2], [1, 1]]
@@ -273,7 +273,7 @@ def tree(path: Path) -> dict[str, tuple[bytes, int]]:
 
 def test_peek_takes_nothing(path: Path) -> None:
     """It shows what comes next, as often as it is asked, and counts no delivery."""
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         for _ in range(3):
             assert [message.payload for message in queue.peek(3)] == [b"a", b"b", b"c"]
         message = queue.peek()[0]
@@ -292,7 +292,7 @@ def test_looking_while_another_process_owns_the_queue_changes_nothing(path: Path
     owned, go = Signal(), Signal()
 
     def own() -> None:
-        queue = PersistentQueue(path, flush=policy)
+        queue = PersistentQueue(path, mode="exclusive", flush=policy)
         queue.put(b"f", headers={"kind": "late"})
         held = queue.receive_many(2)
         held[0].ack()
@@ -331,7 +331,7 @@ def test_looking_while_another_process_owns_the_queue_changes_nothing(path: Path
 
 def test_looking_follows_a_group_that_begins_while_it_looks(path: Path) -> None:
     """What the default group finishes from its first take on is left out."""
-    with PersistentQueue(path) as queue, PersistentQueue(path, mode="read_only") as look:
+    with PersistentQueue(path, mode="exclusive") as queue, PersistentQueue(path, mode="read_only") as look:
         assert (look.qsize(), len(look.peek(10))) == (5, 5)
         queue.get_many(3)
         assert [message.payload for message in look.peek(10)] == [b"d", b"e"]
@@ -343,7 +343,7 @@ def test_looking_at_a_queue_that_nobody_owns_changes_nothing(path: Path) -> None
     """After a kill it does not even recover."""
 
     def work() -> None:
-        queue = PersistentQueue(path)
+        queue = PersistentQueue(path, mode="exclusive")
         queue.put(b"f")
         os.kill(os.getpid(), 9)
 
@@ -359,11 +359,11 @@ def test_looking_at_a_queue_that_nobody_owns_changes_nothing(path: Path) -> None
 def test_looking_shows_no_message_twice_and_none_that_is_gone_while_files_are_reused(tmp_path: Path) -> None:
     """A file that begins another life under the reader's hands answers "consumed meanwhile", never wrong data."""
     path = tmp_path / "orders"
-    PersistentQueue(path, flush=FlushPolicy.never(), data_file_bytes=16 * 2**10).close()
+    PersistentQueue(path, mode="exclusive", flush=FlushPolicy.never(), data_file_bytes=16 * 2**10).close()
     started = Signal()
 
     def churn() -> None:
-        queue = PersistentQueue(path)
+        queue = PersistentQueue(path, mode="exclusive")
         number = 0
         while True:
             queue.put_many([b"%d " % (number + at) + bytes(1000) for at in range(20)])

@@ -18,7 +18,7 @@ def test_what_was_acknowledged_is_not_handed_out_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settle: Callable[[Delivery], None]
 ) -> None:
     """Its entry is in the file, and its delivery is in hand still; the next one of its order key is ready."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         queue.put(b"first", order_key="a")
         queue.put(b"second", order_key="a")
         delivery = queue.receive()

@@ -14,7 +14,7 @@ from support.processes.threads import Threads, wait_until
 @pytest.fixture
 def orders(tmp_path: Path) -> PersistentQueue:
     """A queue with one message, in real time."""
-    queue = PersistentQueue(tmp_path / "orders", backoff=[], lease_seconds=60)
+    queue = PersistentQueue(tmp_path / "orders", mode="exclusive", backoff=[], lease_seconds=60)
     queue.put(b"a")
     return queue
 

@@ -51,7 +51,7 @@ def text() -> Iterator[Callable[[], str]]:
 def opened(**options: Any) -> PersistentQueue:
     """Open a queue that gives up at the second failure."""
     options = {"max_deliveries": 2, "backoff": [], "storage": SimulatedStorage(), **options}
-    return PersistentQueue(ROOT, **options)
+    return PersistentQueue(ROOT, **{"mode": "exclusive", **options})
 
 
 def fail(queue: PersistentQueue, error: Exception) -> None:

@@ -193,7 +193,7 @@ def test_who_looks_counts_as_ready_what_came_back_uncounted(storage: SimulatedSt
         stats = queue.stats()
         return stats.depth, stats.in_flight, queue.qsize()
 
-    with PersistentQueue("/orders", storage=storage) as queue:
+    with PersistentQueue("/orders", mode="exclusive", storage=storage) as queue:
         queue.put_many([b"a", b"b"])
         with PersistentQueue("/orders", storage=storage, mode="read_only") as look:
             transaction = queue.begin()
@@ -207,7 +207,7 @@ def test_who_looks_counts_as_ready_what_came_back_uncounted(storage: SimulatedSt
             again.release()
             assert counts(look) == counts(queue) == (2, 0, 2)
     with (
-        PersistentQueue("/orders", storage=storage) as queue,
+        PersistentQueue("/orders", mode="exclusive", storage=storage) as queue,
         PersistentQueue("/orders", storage=storage, mode="read_only") as look,
     ):
         assert counts(look) == counts(queue) == (2, 0, 2)

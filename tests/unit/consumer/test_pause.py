@@ -182,7 +182,7 @@ def test_a_pause_that_cannot_work_is_refused(
 @pytest.mark.parametrize("how", ["resume", "until"])
 def test_whoever_waits_is_woken_by_the_end_of_a_pause(tmp_path: Path, threads: Threads, moment: str, how: str) -> None:
     """By ``resume`` at once, and by the time it asked for without anybody's help."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         got: list[tuple[bytes, int]] = []
 
         def consume() -> None:

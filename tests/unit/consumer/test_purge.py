@@ -19,17 +19,17 @@ SMALL = 16 * 1024
 
 def test_a_purge_finishes_what_is_ready_and_survives_reopening(tmp_path: Path) -> None:
     """It returns how many messages that were, and the next handle finds none of them."""
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         queue.put_many([b"a", b"b", b"c"])
         assert (queue.purge(), queue.qsize(), queue.purge()) == (3, 0, 0)
-    with PersistentQueue(tmp_path / "q") as queue, pytest.raises(Empty):
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue, pytest.raises(Empty):
         queue.get(timeout=0)
 
 
 def test_what_is_in_hand_delayed_dead_or_put_later_stays(tmp_path: Path) -> None:
     """And a delivery in hand can be settled behind it."""
     clock = FakeClock()
-    with PersistentQueue(tmp_path / "q", clock=clock, max_deliveries=1) as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive", clock=clock, max_deliveries=1) as queue:
         queue.put(b"dead")
         queue.receive(timeout=0).nack()
         queue.put_many([b"in hand", Put(b"delayed", delay=60), Put(b"high", priority=9), b"ready"])
@@ -47,7 +47,7 @@ def test_what_is_in_hand_delayed_dead_or_put_later_stays(tmp_path: Path) -> None
 
 def test_what_waits_behind_a_message_in_hand_of_its_order_key_stays(tmp_path: Path) -> None:
     """Another key is purged to its end."""
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         queue.put_many([Put(b"a1", order_key="a"), Put(b"b1", order_key="b"), Put(b"b2", order_key="b")])
         queue.put(b"a2", order_key="a")
         held = queue.receive(timeout=0)
@@ -69,7 +69,9 @@ def test_a_paused_group_is_purged_and_another_group_keeps_its_messages(tmp_path:
 
 def test_the_files_of_purged_messages_are_retired() -> None:
     """The space comes back without another take."""
-    with PersistentQueue(ROOT, storage=SimulatedStorage(), data_file_bytes=SMALL, record_bytes_max=SMALL) as queue:
+    with PersistentQueue(
+        ROOT, mode="exclusive", storage=SimulatedStorage(), data_file_bytes=SMALL, record_bytes_max=SMALL
+    ) as queue:
         for _ in range(20):
             queue.put(b"x" * 8000)
         before = queue.stats().file_count
@@ -79,7 +81,7 @@ def test_the_files_of_purged_messages_are_retired() -> None:
 
 def test_a_purge_counts_for_join(tmp_path: Path) -> None:
     """No thread will report those messages as done."""
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         queue.put_many([b"a", b"b"])
         queue.purge()
         queue.join()
@@ -88,7 +90,7 @@ def test_a_purge_counts_for_join(tmp_path: Path) -> None:
 
 def test_a_purge_makes_room_in_a_bounded_queue(tmp_path: Path) -> None:
     """A producer that waits continues."""
-    with PersistentQueue(tmp_path / "q", maxsize=2) as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive", maxsize=2) as queue:
         queue.put_many([b"a", b"b"])
         queue.purge()
         queue.put(b"c", timeout=0)
@@ -120,7 +122,7 @@ def test_a_purge_of_a_closed_handle_says_that_it_is_closed(tmp_path: Path, mode:
 def test_a_purge_that_the_disk_refuses_finishes_nothing() -> None:
     """The messages are there for the next handle."""
     storage = SimulatedStorage()
-    with PersistentQueue(ROOT, storage=storage) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage) as queue:
         queue.put_many([b"a", b"b", b"c"])
         queue.get(timeout=0)
         storage.faults = FaultPlan(1, verbs=frozenset({"write_at"}))
@@ -128,14 +130,14 @@ def test_a_purge_that_the_disk_refuses_finishes_nothing() -> None:
             queue.purge()
         assert storage.faults.fired_count == 1
         storage.faults = None
-    with PersistentQueue(ROOT, storage=storage) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage) as queue:
         assert queue.get_many(9, timeout=0) == [b"b", b"c"]
 
 
 def test_what_waits_behind_an_expired_message_of_its_order_key_is_purged(tmp_path: Path) -> None:
     """It is ready as soon as the purge has dropped the one in front of it."""
     clock = FakeClock()
-    with PersistentQueue(tmp_path / "q", clock=clock) as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive", clock=clock) as queue:
         queue.put_many([Put(b"a1", order_key="a", ttl=1), Put(b"a2", order_key="a")])
         clock.advance(2)
         assert (queue.purge(), queue.qsize(), queue.stats().dropped) == (1, 0, 1)
@@ -143,7 +145,7 @@ def test_what_waits_behind_an_expired_message_of_its_order_key_is_purged(tmp_pat
 
 def test_messages_of_a_larger_priority_that_are_put_meanwhile_hide_nothing(tmp_path: Path) -> None:
     """However many come between two steps of a purge, those that were ready are finished, and the new ones stay."""
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         queue.put_many([Put(b"", priority=1, delay=60 * (number % 2)) for number in range(9000)])
         more = [Put(b"more", priority=9)] * 1100
         assert handle_of(queue).require_read_side().purge(lambda _: queue.put_many(more)) == 4500
@@ -153,7 +155,7 @@ def test_messages_of_a_larger_priority_that_are_put_meanwhile_hide_nothing(tmp_p
 
 def test_a_purge_that_a_shutdown_ends_counts_for_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread will report as done what it had finished until then."""
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         queue.put_many([b"a", b"b"])
         read_side = handle_of(queue).require_read_side()
         monkeypatch.setattr(read_side, "_settle", lambda _: queue.shutdown(immediate=True))

@@ -131,7 +131,7 @@ def test_a_clock_that_is_turned_back_makes_nothing_early(storage: SimulatedStora
 
 def test_a_waiting_consumer_gets_a_delayed_message_by_itself(tmp_path: Path, threads: Threads) -> None:
     """Nobody puts anything else, nobody else takes: its time alone wakes who waits for it, and not before."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         got: list[tuple[bytes, int]] = []
         threads.start(lambda: got.append((queue.get(timeout=30), time.time_ns())))
         time.sleep(0.05)  # it waits by now, for no time at all
@@ -147,7 +147,7 @@ def test_a_waiting_consumer_gets_a_delayed_message_by_itself(tmp_path: Path, thr
 
 def test_a_shorter_delay_shortens_the_sleep_of_who_waits(tmp_path: Path, threads: Threads) -> None:
     """Also one that comes from a nack while everybody sleeps until a far time."""
-    with PersistentQueue(tmp_path / "orders", backoff=[]) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", backoff=[]) as queue:
         queue.put(b"first")
         queue.put(b"far", delay=1000)
         delivery = queue.receive()
@@ -188,12 +188,12 @@ def test_a_kill_neither_loses_nor_hastens_what_is_delayed(tmp_path: Path, policy
     path = tmp_path / "orders"
 
     def work() -> None:
-        queue = PersistentQueue(path, flush=policy)
+        queue = PersistentQueue(path, mode="exclusive", flush=policy)
         queue.put(b"%d" % (time.time_ns() + 500_000_000), delay=0.5)
         os.kill(os.getpid(), 9)
 
     assert Child(work).wait() == -9
-    with PersistentQueue(path, flush=policy) as queue:
+    with PersistentQueue(path, mode="exclusive", flush=policy) as queue:
         assert queue.stats().depth == 1
         assert int(queue.get(timeout=10)) <= time.time_ns()
 

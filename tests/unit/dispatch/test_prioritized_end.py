@@ -293,8 +293,8 @@ def test_before_anybody_has_written_there_is_nothing_to_look_for(storage: Simula
 
 def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     """Opening says what is wrong, and nothing is made where the link points."""
-    PersistentQueue(tmp_path / "orders").close()
+    PersistentQueue(tmp_path / "orders", mode="exclusive").close()
     (tmp_path / "orders" / "priorities").symlink_to(tmp_path / "target")
     with pytest.raises(StorageError):
-        PersistentQueue(tmp_path / "orders", storage=OsStorage())
+        PersistentQueue(tmp_path / "orders", mode="exclusive", storage=OsStorage())
     assert not (tmp_path / "target").exists()

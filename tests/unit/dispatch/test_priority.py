@@ -27,7 +27,7 @@ def numbered(count: int) -> list[bytes]:
 
 def open_small(path: Path) -> PersistentQueue:
     """Open a queue on the real disk whose data files are small."""
-    return PersistentQueue(path, flush=FlushPolicy.never(), data_file_bytes=FILE_BYTES)
+    return PersistentQueue(path, mode="exclusive", flush=FlushPolicy.never(), data_file_bytes=FILE_BYTES)
 
 
 @pytest.mark.parametrize("take", TAKES)

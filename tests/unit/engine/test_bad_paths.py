@@ -73,14 +73,14 @@ def test_a_directory_of_somebody_else_is_no_queue(root: Path) -> None:
     (root / "thesis.tex").write_bytes(b"mine")
     before = tree(root.parent)
     with pytest.raises(ConfigError, match=r"thesis\.tex"):
-        PersistentQueue(root)
+        PersistentQueue(root, mode="exclusive")
     assert tree(root.parent) == before
 
 
 def test_an_empty_directory_becomes_a_queue(root: Path) -> None:
     """Somebody may have made it with the right mount or owner."""
     root.mkdir()
-    with PersistentQueue(root) as queue:
+    with PersistentQueue(root, mode="exclusive") as queue:
         assert queue.put(b"x") == 0
 
 
@@ -104,9 +104,9 @@ def test_a_message_survives_in_a_directory_whose_parents_were_made() -> None:
     """Their names are as durable as the queue's."""
     storage = SimulatedStorage()
     root = Path("/var/lib/queues/orders")
-    with PersistentQueue(root, storage=storage) as queue:
+    with PersistentQueue(root, mode="exclusive", storage=storage) as queue:
         queue.put(b"one")
-        with PersistentQueue(root, storage=storage.crash_dropping_unsynced()) as again:
+        with PersistentQueue(root, mode="exclusive", storage=storage.crash_dropping_unsynced()) as again:
             assert again.get(timeout=0) == b"one"
 
 
@@ -120,11 +120,11 @@ def test_parents_whose_names_could_not_be_synced_are_made_anew(name: str) -> Non
         refusing(storage, "sync_directory", str(parent)),
         pytest.raises(StorageError, match="opening the queue failed"),
     ):
-        PersistentQueue(root, storage=storage)
+        PersistentQueue(root, mode="exclusive", storage=storage)
     assert not storage.tree()
-    with PersistentQueue(root, storage=storage) as queue:
+    with PersistentQueue(root, mode="exclusive", storage=storage) as queue:
         queue.put(b"one")
-        with PersistentQueue(root, storage=storage.crash_dropping_unsynced()) as again:
+        with PersistentQueue(root, mode="exclusive", storage=storage.crash_dropping_unsynced()) as again:
             assert again.get(timeout=0) == b"one"
 
 
@@ -132,9 +132,9 @@ def test_a_link_above_a_queue_is_followed(root: Path) -> None:
     """It is the operator's: only what belongs to the queue has to be a directory."""
     (root.parent / "real").mkdir()
     root.symlink_to(root.parent / "real")
-    PersistentQueue(root / "orders").close()
+    PersistentQueue(root / "orders", mode="exclusive").close()
     assert (root.parent / "real" / "orders" / "queue.json").exists()
-    PersistentQueue(root / "orders").close()
+    PersistentQueue(root / "orders", mode="exclusive").close()
 
 
 @pytest.mark.parametrize("below", ["orders", "deeper/orders"])
@@ -154,7 +154,7 @@ def test_a_path_of_which_nothing_more_can_be_found_out_is_named_itself() -> None
     refused = Path("/above/file")
     Place(storage, Path("/above")).make("file")
     with refusing(storage, "directory_status", "/above"), pytest.raises(ConfigError, match=f"{refused} is a file"):
-        PersistentQueue(refused, storage=storage)
+        PersistentQueue(refused, mode="exclusive", storage=storage)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_where_descriptors_are_short_the_error_speaks_of_them(error: int, advice
     """Not of the disk and its permissions."""
     storage = SimulatedStorage()
     with refusing(storage, "open", error=error), pytest.raises(StorageError, match=advice) as caught:
-        PersistentQueue(Path("/queue"), storage=storage)
+        PersistentQueue(Path("/queue"), mode="exclusive", storage=storage)
     assert "disk" not in str(caught.value)
 
 
@@ -177,7 +177,7 @@ def test_a_queue_that_is_deleted_while_it_is_opened_blames_no_disk() -> None:
     storage = SimulatedStorage()
     gone = FileNotFoundError(errno.ENOENT, "No such file or directory", "/queue/groups/.lock")
     with refusing(storage, "open", "groups/.lock", gone), pytest.raises(StorageError) as caught:
-        PersistentQueue(Path("/queue"), storage=storage)
+        PersistentQueue(Path("/queue"), mode="exclusive", storage=storage)
     assert str(caught.value) == (
         "opening the queue failed: /queue/groups/.lock (No such file or directory); the queue was deleted or moved "
         "meanwhile: open it again, or restore what is missing"
@@ -197,13 +197,13 @@ def test_the_error_names_what_is_no_file_and_says_what_to_do(
     root: Path, name: str, put: Callable[[Path], object], advice: str
 ) -> None:
     """Not the queue's directory, and not the disk and its permissions."""
-    with PersistentQueue(root) as queue:
+    with PersistentQueue(root, mode="exclusive") as queue:
         queue.put(b"one")
         queue.get(timeout=0)
     (root / name).unlink()
     put(root / name)
     with pytest.raises(StorageError, match=advice) as caught:
-        PersistentQueue(root)
+        PersistentQueue(root, mode="exclusive")
     assert str(root / name) in str(caught.value)
     assert "disk" not in str(caught.value)
 
@@ -212,7 +212,7 @@ def open_with_few_descriptors(root: Path) -> None:
     """Open queues until there are no descriptors left."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
     with pytest.raises(StorageError, match="this process may have 40 files open"):
-        _ = [PersistentQueue(root / str(number)) for number in range(40)]
+        _ = [PersistentQueue(root / str(number), mode="exclusive") for number in range(40)]
 
 
 def test_a_process_that_has_too_many_files_open_is_told_its_limit(root: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_process_that_has_too_many_files_open_is_told_its_limit(root: Path) ->
 @pytest.mark.parametrize("mode", ["exclusive", "shared", "read_only"])
 def test_a_queue_of_a_newer_version_is_left_alone(root: Path, mode: str) -> None:
     """UnsupportedVersionError says which version it has."""
-    PersistentQueue(root).close()
+    PersistentQueue(root, mode="exclusive").close()
     fields = json.loads((root / "queue.json").read_text())
     del fields["crc32c"]
     write_document(OsStorage(), root / "queue.json", fields | {"format": FORMAT_VERSION + 1})
@@ -238,7 +238,7 @@ def test_a_queue_of_a_newer_version_is_left_alone(root: Path, mode: str) -> None
 @pytest.mark.parametrize("mode", ["exclusive", "shared", "read_only"])
 def test_a_symbolic_link_is_not_followed(root: Path, mode: str) -> None:
     """Who can place a link must not choose where the queue goes."""
-    PersistentQueue(root.parent / "real").close()
+    PersistentQueue(root.parent / "real", mode="exclusive").close()
     root.symlink_to(root.parent / "real")
     before = tree(root.parent)
     with pytest.raises(ConfigError, match="symbolic link"):
@@ -249,13 +249,13 @@ def test_a_symbolic_link_is_not_followed(root: Path, mode: str) -> None:
 @pytest.mark.parametrize("name", ["write.lock", "write.mark", "queue.json"])
 def test_a_symbolic_link_in_place_of_a_file_is_not_followed(root: Path, name: str) -> None:
     """Nothing is written to where it points."""
-    PersistentQueue(root).close()
+    PersistentQueue(root, mode="exclusive").close()
     target = root.parent / "target"
     target.write_bytes(b"precious")
     (root / name).unlink()
     (root / name).symlink_to(target)
     with pytest.raises(StorageError):
-        PersistentQueue(root)
+        PersistentQueue(root, mode="exclusive")
     assert target.read_bytes() == b"precious"
 
 
@@ -266,7 +266,7 @@ MODES = ["exclusive", "shared", "read_only"]
 @pytest.fixture
 def used(root: Path) -> Path:
     """Return a queue with all its parts: two messages, one of them taken."""
-    with PersistentQueue(root) as queue:
+    with PersistentQueue(root, mode="exclusive") as queue:
         queue.put_many([b"one", b"two"])
         queue.get(timeout=0)
     (root / "prepared").mkdir(mode=0o700, exist_ok=True)
@@ -306,7 +306,7 @@ def test_a_link_in_a_directory_that_is_no_queue_yet_is_refused(root: Path) -> No
     (root / "data").symlink_to(root.parent / "target")
     before = tree(root.parent)
     with pytest.raises(ConfigError, match="symbolic link"):
-        PersistentQueue(root)
+        PersistentQueue(root, mode="exclusive")
     assert tree(root.parent) == before
 
 
@@ -327,7 +327,7 @@ def test_a_directory_that_others_may_write_is_refused(used: Path, part: str, bit
     advice = str(caught.value).rpartition(": ")[2]
     assert advice == f"chmod go-w {path}"
     subprocess.run(advice.split(), check=True)
-    PersistentQueue(used).close()
+    PersistentQueue(used, mode="exclusive").close()
 
 
 def test_a_directory_that_was_made_beforehand_for_a_whole_group_gets_the_right_advice(root: Path) -> None:
@@ -336,10 +336,10 @@ def test_a_directory_that_was_made_beforehand_for_a_whole_group_gets_the_right_a
     try:
         root.mkdir()
         with pytest.raises(ConfigError, match=r"mode 0775.*chmod go-w"):
-            PersistentQueue(root)
+            PersistentQueue(root, mode="exclusive")
         assert not list(root.iterdir())
         root.chmod(0o755)
-        PersistentQueue(root).close()
+        PersistentQueue(root, mode="exclusive").close()
         modes = {path.stat().st_mode & 0o077 for path in root.rglob("*")}
     finally:
         os.umask(before)
@@ -350,7 +350,7 @@ def test_a_directory_that_was_made_beforehand_for_a_whole_group_gets_the_right_a
 def test_a_directory_that_others_may_only_read_is_opened(used: Path, bits: int) -> None:
     """So that another user may look."""
     used.chmod(bits)
-    with PersistentQueue(used) as queue:
+    with PersistentQueue(used, mode="exclusive") as queue:
         assert queue.get(timeout=0) == b"two"
 
 
@@ -369,26 +369,26 @@ def test_who_only_looks_is_told_of_a_directory_that_others_may_write(
 def test_a_path_with_a_nul_is_refused(root: Path) -> None:
     """The operating system cannot even be asked."""
     with pytest.raises(ConfigError, match="NUL"):
-        PersistentQueue(f"{root}\0x")
+        PersistentQueue(f"{root}\0x", mode="exclusive")
 
 
 @pytest.mark.parametrize("path", [None, 5, b"bytes\xff", pytest.param(object(), id="object")], ids=repr)
 def test_a_path_that_is_none_is_a_type_error(path: Any) -> None:
     """As everywhere in the standard library."""
     with pytest.raises(TypeError):
-        PersistentQueue(path)
+        PersistentQueue(path, mode="exclusive")
 
 
 @pytest.mark.skipif(IS_ROOT, reason="root may write everywhere")
 def test_a_directory_that_is_read_only_is_a_clear_error(root: Path) -> None:
     """Permission denied, with the path and what to check."""
-    PersistentQueue(root).close()
+    PersistentQueue(root, mode="exclusive").close()
     for path in (root, *root.rglob("*")):
         path.chmod(0o500 if path.is_dir() else 0o400)
     before = tree(root.parent)
     try:
         with pytest.raises(StorageError, match="permissions"):
-            PersistentQueue(root)
+            PersistentQueue(root, mode="exclusive")
         assert tree(root.parent) == before
     finally:
         for path in (root, *root.rglob("*")):
@@ -410,9 +410,9 @@ def test_a_file_system_that_is_read_only_is_a_clear_error(root: Path) -> None:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     with pytest.raises(StorageError, match="Read-only file system"):
-        PersistentQueue(root, storage=ReadOnly())
+        PersistentQueue(root, mode="exclusive", storage=ReadOnly())
     assert not root.exists()
-    with PersistentQueue(root) as queue:
+    with PersistentQueue(root, mode="exclusive") as queue:
         queue.put(b"x")
     before = tree(root.parent)
     for mode in ("exclusive", "shared"):
@@ -425,7 +425,7 @@ def test_a_file_system_that_is_read_only_is_a_clear_error(root: Path) -> None:
 @pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_a_directory_of_another_user_is_refused(root: Path, mode: str) -> None:
     """Files made by one user would lock the other out; the error names both."""
-    PersistentQueue(root).close()
+    PersistentQueue(root, mode="exclusive").close()
     os.chown(root, NOBODY, NOBODY)
     before = tree(root.parent)
     with pytest.raises(ConfigError, match=str(NOBODY)):
@@ -436,7 +436,7 @@ def test_a_directory_of_another_user_is_refused(root: Path, mode: str) -> None:
 @pytest.mark.skipif(not IS_ROOT, reason="only root can give a directory away")
 def test_a_directory_of_another_user_can_be_looked_at(root: Path) -> None:
     """As far as its permissions allow; looking changes nothing."""
-    with PersistentQueue(root) as queue:
+    with PersistentQueue(root, mode="exclusive") as queue:
         queue.put(b"x")
     os.chown(root, NOBODY, NOBODY)
     before = tree(root.parent)
@@ -449,13 +449,13 @@ def test_a_spare_file_that_the_disk_keeps_is_an_error_of_the_disk() -> None:
     """And a directory beside it is refused by name."""
     storage = SimulatedStorage()
     root = Path("/queue")
-    PersistentQueue(root, storage=storage).close()
+    PersistentQueue(root, mode="exclusive", storage=storage).close()
     storage.open(root / "spare" / "old.data", create=True).close()
     storage.faults = FaultPlan(1, verbs=frozenset({"remove"}))
     with pytest.raises(StorageError, match="check the disk"):
-        PersistentQueue(root, storage=storage)
+        PersistentQueue(root, mode="exclusive", storage=storage)
     storage.faults = None
-    PersistentQueue(root, storage=storage).close()
+    PersistentQueue(root, mode="exclusive", storage=storage).close()
     storage.make_directory(root / "spare" / "mine")
     with pytest.raises(ConfigError, match="spare/mine is a directory"):
-        PersistentQueue(root, storage=storage)
+        PersistentQueue(root, mode="exclusive", storage=storage)

@@ -287,7 +287,7 @@ def test_threads_that_change_settings_at_once_lose_none(storage: SimulatedStorag
 def test_a_batch_that_waits_is_refused_once_it_can_never_fit() -> None:
     """It would wait for ever, as it would be refused if it came now."""
     storage = SimulatedStorage()
-    with PersistentQueue(ROOT, storage=storage, maxsize=12) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, maxsize=12) as queue:
         queue.put_many([b"x"] * 10)
         refused: list[Exception] = []
 

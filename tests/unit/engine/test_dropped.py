@@ -38,7 +38,7 @@ def dropping() -> Iterator[None]:
 def is_free(path: Path, **options: Any) -> bool:
     """Tell whether the queue can be opened."""
     try:
-        PersistentQueue(path, **options).close()
+        PersistentQueue(path, **{"mode": "exclusive", **options}).close()
     except QueueLockedError:
         return False
     return True
@@ -46,7 +46,7 @@ def is_free(path: Path, **options: Any) -> bool:
 
 def given(path: Path, do: Callable[[PersistentQueue], Any], **options: Any) -> Any:
     """Open a queue, return what ``do`` does with it, and forget it."""
-    return do(PersistentQueue(path, **options))
+    return do(PersistentQueue(path, **{"mode": "exclusive", **options}))
 
 
 @pytest.mark.parametrize("mode", ["exclusive", "shared"])
@@ -78,7 +78,7 @@ def test_a_dropped_handle_without_a_lock_warns_too(tmp_path: Path) -> None:
 def test_a_delivery_outlives_its_queue(tmp_path: Path) -> None:
     """The queue is closed once it is settled, not before: nobody gets the message a second time."""
     path = tmp_path / "orders"
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put_many([b"a", b"b"])
     with dropping():
         delivery = given(path, lambda queue: queue.receive())
@@ -86,14 +86,14 @@ def test_a_delivery_outlives_its_queue(tmp_path: Path) -> None:
         gc.collect()
         assert not is_free(path)
     wait_until(lambda: is_free(path), SECONDS)
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.get_many(10) == [b"b"]
 
 
 def test_a_delivery_that_is_not_settled_ends_with_its_lease(tmp_path: Path) -> None:
     """Or the lock would stay for ever."""
     path = tmp_path / "orders"
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         queue.put(b"a")
     with dropping():
         delivery = given(path, lambda queue: queue.receive(lease_seconds=0.01))
@@ -110,7 +110,7 @@ def test_a_transaction_outlives_its_queue(tmp_path: Path) -> None:
     transaction.put(b"a")
     transaction.commit()
     wait_until(lambda: is_free(path), SECONDS)
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.get_many(10) == [b"a"]
 
 
@@ -136,13 +136,13 @@ def test_what_was_closed_or_never_opened_or_is_the_parents_is_not_warned_of(tmp_
     path = tmp_path / "orders"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
-        with PersistentQueue(path):
+        with PersistentQueue(path, mode="exclusive"):
             assert not is_free(path)  # opening that fails
         with pytest.raises(TypeError):
             PersistentQueue()  # type: ignore[call-arg]
         gc.collect()
     assert not [each for each in caught if DROPPED in str(each.message)]
-    queues = [PersistentQueue(path)]
+    queues = [PersistentQueue(path, mode="exclusive")]
 
     def drop() -> None:
         with warnings.catch_warnings(record=True) as caught:
@@ -161,7 +161,7 @@ def test_closing_a_dropped_queue_that_fails_is_logged(
 ) -> None:
     """Nobody calls who could be told."""
     path = Path("/orders")
-    queues = [PersistentQueue(path, storage=storage, flush=FlushPolicy.never())]
+    queues = [PersistentQueue(path, mode="exclusive", storage=storage, flush=FlushPolicy.never())]
     queues[0].put(b"a")
     with refusing(storage, "sync", count=1):
         with dropping():
@@ -200,7 +200,7 @@ print(root)
 """
     root = Path(run_script(script).strip())
     for name in ("dropped", "kept"):
-        with PersistentQueue(root / name) as queue:
+        with PersistentQueue(root / name, mode="exclusive") as queue:
             assert queue.get_many(10) == [b"a"]
 
 
@@ -216,7 +216,7 @@ def test_an_opening_that_was_interrupted_late_is_not_warned_of(tmp_path: Path, m
         warnings.simplefilter("always", ResourceWarning)
         patched.setattr("holdfast.queue.threads.lifecycle.watch", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            PersistentQueue(path)
+            PersistentQueue(path, mode="exclusive")
         gc.collect()
     assert not [each for each in caught if DROPPED in str(each.message)]
     assert is_free(path)
@@ -224,7 +224,7 @@ def test_an_opening_that_was_interrupted_late_is_not_warned_of(tmp_path: Path, m
 
 def test_a_handle_that_was_forgotten_is_not_warned_of(storage: SimulatedStorage) -> None:
     """As a forked child does with those of its parent."""
-    queues = [PersistentQueue("/orders", storage=storage)]
+    queues = [PersistentQueue("/orders", mode="exclusive", storage=storage)]
     queues[0].forget_after_fork()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)

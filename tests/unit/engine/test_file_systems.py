@@ -35,7 +35,7 @@ def test_a_shared_or_unknown_file_system_is_refused_before_anything_is_made(kind
     """The error names the kind, and what to do."""
     storage = storage_of(kind)
     with pytest.raises(ConfigError, match=rf"of the kind {kind}, .* local disk; .* any_file_system=True") as caught:
-        PersistentQueue(ROOT, storage=storage)
+        PersistentQueue(ROOT, mode="exclusive", storage=storage)
     assert caught.value.file_system == kind
     assert storage.mutation_count == 0
 
@@ -43,7 +43,7 @@ def test_a_shared_or_unknown_file_system_is_refused_before_anything_is_made(kind
 @pytest.mark.parametrize("kind", LOCAL)
 def test_a_local_file_system_is_not_asked_about(kind: str) -> None:
     """Neither is one of which the system says nothing, or a kind that is new."""
-    with PersistentQueue(ROOT, storage=storage_of(kind)) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage_of(kind)) as queue:
         assert queue.put(b"kept") == 0
 
 
@@ -101,8 +101,8 @@ def test_a_disk_that_refuses_to_say_it_fails_the_opening() -> None:
     storage = storage_of("ext4")
     storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"file_system"}))
     with pytest.raises(StorageError, match="opening the queue"):
-        PersistentQueue(ROOT, storage=storage)
+        PersistentQueue(ROOT, mode="exclusive", storage=storage)
     storage.faults = FaultPlan(1, errno.ENOENT, forever=True, verbs=frozenset({"file_system"}))
-    PersistentQueue(ROOT, storage=storage).close()
+    PersistentQueue(ROOT, mode="exclusive", storage=storage).close()
     with pytest.raises(QueueNotFoundError):
         PersistentQueue(Path("/none"), mode="read_only", storage=storage)

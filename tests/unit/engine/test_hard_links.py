@@ -20,7 +20,7 @@ MODES = ["exclusive", "shared"]
 def queue_path(tmp_path: Path) -> Path:
     """A closed queue with a message of each kind of file: of its log, its progress, its ids and its decisions."""
     root = tmp_path / "queue"
-    with PersistentQueue(root, data_file_bytes=SMALL) as queue:
+    with PersistentQueue(root, mode="exclusive", data_file_bytes=SMALL) as queue:
         queue.put_many([b"one", b"two", b"three"])
         queue.put(b"four", dedup_id="four")
         assert queue.get() == b"one"
@@ -66,13 +66,13 @@ def test_without_the_copy_the_original_is_opened_again(queue_path: Path) -> None
     linked = linked_copy(queue_path)
     copy = Path(shutil.copytree(queue_path, queue_path.with_name("copied")))
     shutil.rmtree(linked)
-    with PersistentQueue(copy) as other:
+    with PersistentQueue(copy, mode="exclusive") as other:
         other.put(b"of the copy")
-        with PersistentQueue(queue_path) as queue:
+        with PersistentQueue(queue_path, mode="exclusive") as queue:
             assert queue.get_many(9) == [b"four", b"five"]
             queue.put(b"of the original")
         assert other.get_many(9) == [b"four", b"five", b"of the copy"]
-    with PersistentQueue(queue_path) as queue:
+    with PersistentQueue(queue_path, mode="exclusive") as queue:
         assert queue.get_many(9) == [b"of the original"]
 
 
@@ -94,16 +94,16 @@ def test_one_linked_file_that_is_changed_in_place_is_enough(queue_path: Path, tm
     os.link(path, tmp_path / "backup")
     before = content(queue_path)
     with pytest.raises(StorageError, match="has a second name") as caught:
-        PersistentQueue(queue_path)
+        PersistentQueue(queue_path, mode="exclusive")
     assert caught.value.path == str(path)
     assert content(queue_path) == before
     (tmp_path / "backup").unlink()
-    PersistentQueue(queue_path).close()
+    PersistentQueue(queue_path, mode="exclusive").close()
 
 
 def test_files_that_are_never_changed_again_may_have_more_names(queue_path: Path, tmp_path: Path) -> None:
     """Documents are replaced, and data files before the last one are only read: a backup may link them."""
-    with PersistentQueue(queue_path, data_file_bytes=SMALL) as queue:
+    with PersistentQueue(queue_path, mode="exclusive", data_file_bytes=SMALL) as queue:
         for _ in range(3):
             queue.put(bytes(9000))
     kept = [
@@ -114,7 +114,7 @@ def test_files_that_are_never_changed_again_may_have_more_names(queue_path: Path
     for number, path in enumerate(kept):
         os.link(path, tmp_path / str(number))
     before = [(tmp_path / str(number)).read_bytes() for number in range(len(kept))]
-    with PersistentQueue(queue_path, data_file_bytes=SMALL) as queue:
+    with PersistentQueue(queue_path, mode="exclusive", data_file_bytes=SMALL) as queue:
         assert len([queue.get() for _ in range(5)]) == 5
         for _ in range(4):
             queue.put(bytes(9000))
@@ -124,7 +124,7 @@ def test_files_that_are_never_changed_again_may_have_more_names(queue_path: Path
 def test_a_copy_made_while_the_queue_is_open_is_never_written_into_by_what_uses_space_again(tmp_path: Path) -> None:
     """Spare data files and earlier position files that have got a second name are let go of instead."""
     root = tmp_path / "queue"
-    with PersistentQueue(root, data_file_bytes=SMALL) as queue:
+    with PersistentQueue(root, mode="exclusive", data_file_bytes=SMALL) as queue:
         for number in range(400):
             queue.put(b"%d" % number)
         for _ in range(6):
@@ -145,7 +145,7 @@ def test_a_copy_made_while_the_queue_is_open_is_never_written_into_by_what_uses_
             queue.get()
         assert {name: (tmp_path / name).read_bytes() for name in before} == before
         assert all((tmp_path / name).stat().st_nlink == 1 for name in before)
-    PersistentQueue(root).close()
+    PersistentQueue(root, mode="exclusive").close()
 
 
 def test_a_file_that_gets_its_second_name_behind_the_look_is_refused_all_the_same(
@@ -163,14 +163,14 @@ def test_a_file_that_gets_its_second_name_behind_the_look_is_refused_all_the_sam
 
 def test_a_disk_that_cannot_count_names_fails_the_roll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing has happened; the next attempt may succeed."""
-    with PersistentQueue(tmp_path / "queue", data_file_bytes=SMALL) as queue:
+    with PersistentQueue(tmp_path / "queue", mode="exclusive", data_file_bytes=SMALL) as queue:
         queue.put(bytes(9000))
         with monkeypatch.context() as patch:
             patch.setattr(OsFile, "link_count", _refuse)
             with pytest.raises(StorageError):
                 queue.put(bytes(9000))
         queue.close()
-    with PersistentQueue(tmp_path / "queue", data_file_bytes=SMALL) as queue:
+    with PersistentQueue(tmp_path / "queue", mode="exclusive", data_file_bytes=SMALL) as queue:
         queue.put(bytes(9000))
 
 
@@ -181,18 +181,18 @@ def _refuse(self: OsFile) -> int:
 def test_the_progress_of_a_linked_copy_does_not_take_the_place_of_the_originals(tmp_path: Path) -> None:
     """Both would write their next position file, of one number, into one file: what one takes, the other never gets."""
     root = tmp_path / "queue"
-    with PersistentQueue(root) as queue:
+    with PersistentQueue(root, mode="exclusive") as queue:
         queue.put(b"before")
         assert queue.get() == b"before"
     copy = linked_copy(root)
-    with contextlib.suppress(StorageError), PersistentQueue(root) as queue:
+    with contextlib.suppress(StorageError), PersistentQueue(root, mode="exclusive") as queue:
         queue.put(b"confirmed")
-    with contextlib.suppress(StorageError), PersistentQueue(copy) as queue:
+    with contextlib.suppress(StorageError), PersistentQueue(copy, mode="exclusive") as queue:
         queue.put(b"of the copy")
         while queue.qsize():
             queue.get()
     shutil.rmtree(copy)
-    with PersistentQueue(root) as queue:
+    with PersistentQueue(root, mode="exclusive") as queue:
         queue.put(b"confirmed later")
         assert queue.recovery.lost_count == 0
         assert queue.get_many(9) == [b"confirmed later"]

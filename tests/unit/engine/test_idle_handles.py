@@ -54,7 +54,7 @@ def rest(queue: PersistentQueue) -> None:
 @needs_proc
 def test_twenty_idle_queues_have_few_handles_each(tmp_path: Path) -> None:
     """After puts and takes, and again after more of them."""
-    queues = [PersistentQueue(tmp_path / f"q{number}", clock=FakeClock()) for number in range(20)]
+    queues = [PersistentQueue(tmp_path / f"q{number}", mode="exclusive", clock=FakeClock()) for number in range(20)]
     for _ in range(2):
         for queue in queues:
             queue.put_many([b"a", b"b"])
@@ -72,7 +72,7 @@ def test_twenty_idle_queues_have_few_handles_each(tmp_path: Path) -> None:
 def test_a_queue_comes_to_rest_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has to ask for it."""
     monkeypatch.setattr(idle_handles, "REST_SECONDS", 0.02)
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         queue.put(b"a")
         assert queue.get(timeout=0) == b"a"
         wait_until(lambda: len(handles_in(queue.path)) <= HANDLES_MAX)
@@ -81,7 +81,7 @@ def test_a_queue_comes_to_rest_by_itself(tmp_path: Path, monkeypatch: pytest.Mon
 @needs_proc
 def test_handles_that_are_in_use_stay_open(tmp_path: Path) -> None:
     """A queue that is busy does not open files all the time."""
-    with PersistentQueue(tmp_path / "orders", clock=FakeClock()) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", clock=FakeClock()) as queue:
         queue.put_many([bytes(100)] * 200)
         for _ in range(3):
             queue.put(b"a")
@@ -97,7 +97,7 @@ def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
     """In the middle of a file, at its end, and from one file to the next."""
     payloads = [b"%d " % number * 300 for number in range(400)]
     taken: list[bytes] = []
-    with PersistentQueue(tmp_path / "orders", data_file_bytes=2**16) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", data_file_bytes=2**16) as queue:
         for start in range(0, len(payloads), 40):
             queue.put_many(payloads[start : start + 40])
             rest(queue)
@@ -112,7 +112,7 @@ def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_messages_that_wait_aside_are_found_after_a_rest(tmp_path: Path) -> None:
     """They are read again where they stand in the log."""
-    with PersistentQueue(tmp_path / "orders", backoff=[], max_deliveries=None) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", backoff=[], max_deliveries=None) as queue:
         queue.put_many([b"a", b"b", b"c"])
         queue.put(b"first", priority=9)
         queue.receive(timeout=0).nack()
@@ -122,7 +122,10 @@ def test_messages_that_wait_aside_are_found_after_a_rest(tmp_path: Path) -> None
 
 def test_who_looks_from_outside_sees_what_is_put_after_a_rest(tmp_path: Path) -> None:
     """``write.mark`` is opened again for it."""
-    with PersistentQueue(tmp_path / "orders") as queue, PersistentQueue(queue.path, mode="read_only") as outside:
+    with (
+        PersistentQueue(tmp_path / "orders", mode="exclusive") as queue,
+        PersistentQueue(queue.path, mode="read_only") as outside,
+    ):
         for number in range(3):
             queue.put(b"%d" % number)
             assert [message.payload for message in outside.peek(9)] == [b"%d" % each for each in range(number + 1)]
@@ -132,7 +135,7 @@ def test_who_looks_from_outside_sees_what_is_put_after_a_rest(tmp_path: Path) ->
 def test_a_take_that_cannot_open_the_file_again_loses_nothing(tmp_path: Path) -> None:
     """The process has no handle left for a moment; then all messages come in order."""
     storage = ScarceStorage()
-    with PersistentQueue(tmp_path / "orders", storage=storage) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", storage=storage) as queue:
         queue.put_many([b"a", b"b"])
         assert queue.get(timeout=0) == b"a"
         handle_of(queue).require_read_side()._dispatcher._ready.clear()  # what was read ahead is read from the file now
@@ -151,7 +154,7 @@ def test_a_take_that_cannot_open_the_file_again_loses_nothing(tmp_path: Path) ->
 def test_a_reader_that_cannot_open_its_file_again_stays_at_its_place(tmp_path: Path) -> None:
     """It reads on there, and reports nothing as lost."""
     storage = ScarceStorage()
-    with PersistentQueue(tmp_path / "orders", storage=storage) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", storage=storage) as queue:
         queue.put(b"a")
         assert queue.get(timeout=0) == b"a"
         rest(queue)
@@ -169,7 +172,7 @@ def test_a_mark_that_cannot_be_opened_again_fails_the_put_before_anything_is_wri
     """Without it nobody knows whether another owner has opened the queue; the next put may succeed."""
     storage = ScarceStorage()
     with (
-        PersistentQueue(tmp_path / "orders", storage=storage) as queue,
+        PersistentQueue(tmp_path / "orders", mode="exclusive", storage=storage) as queue,
         PersistentQueue(queue.path, mode="read_only") as outside,
     ):
         queue.put(b"a")
@@ -185,7 +188,7 @@ def test_a_mark_that_cannot_be_opened_again_fails_the_put_before_anything_is_wri
 
 def test_a_rest_waits_for_nobody_who_is_at_work(tmp_path: Path, threads: Threads) -> None:
     """Neither for a take nor for a sync: the thread that looks has other queues to look at."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         queue.put(b"a")
         read_side, writer = handle_of(queue).require_read_side(), handle_of(queue).require_write_side()._writer
         is_over = threading.Event()

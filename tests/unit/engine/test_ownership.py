@@ -34,7 +34,7 @@ def owner_elsewhere(path: Path, **options: str) -> Iterator[Child]:
     opened = Signal()
 
     def own() -> None:
-        queue = PersistentQueue(path, **options)
+        queue = PersistentQueue(path, **{"mode": "exclusive", **options})
         opened.send()
         time.sleep(60)
         queue.close()
@@ -55,7 +55,7 @@ def owner_elsewhere(path: Path, **options: str) -> Iterator[Child]:
 )
 def test_a_second_opener_learns_at_once_who_owns_the_queue(tmp_path: Path, first: str, second: str) -> None:
     """QueueLockedError names process and host of the owner, and no time passes: the clock stands still."""
-    PersistentQueue(tmp_path / "orders").close()
+    PersistentQueue(tmp_path / "orders", mode="exclusive").close()
     with owner_elsewhere(tmp_path / "orders", mode=first) as owner, pytest.raises(QueueLockedError) as refused:
         PersistentQueue(tmp_path / "orders", mode=second, clock=FakeClock())
     assert refused.value.pid == owner.pid
@@ -77,18 +77,18 @@ def test_a_handle_that_owns_the_queue_is_an_owner(tmp_path: Path) -> None:
 
 def test_a_second_handle_in_the_same_process_is_refused_too(tmp_path: Path) -> None:
     """Threads share one object; a second one for the same side would not know of the first."""
-    with PersistentQueue(tmp_path / "orders"):
+    with PersistentQueue(tmp_path / "orders", mode="exclusive"):
         with pytest.raises(QueueLockedError) as refused:
-            PersistentQueue(tmp_path / "orders")
+            PersistentQueue(tmp_path / "orders", mode="exclusive")
         assert refused.value.pid == os.getpid()
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         queue.put(b"after the first was closed")
 
 
 def test_the_refusal_survives_pickling(tmp_path: Path) -> None:
     """It crosses process borders with its evidence."""
-    with PersistentQueue(tmp_path / "orders"), pytest.raises(RetryableError) as refused:
-        PersistentQueue(tmp_path / "orders")
+    with PersistentQueue(tmp_path / "orders", mode="exclusive"), pytest.raises(RetryableError) as refused:
+        PersistentQueue(tmp_path / "orders", mode="exclusive")
     copy = pickle.loads(pickle.dumps(refused.value))
     assert type(copy) is QueueLockedError
     assert (copy.pid, copy.host, copy.path) == (refused.value.pid, refused.value.host, refused.value.path)
@@ -154,7 +154,7 @@ def test_consumers_of_two_groups_in_two_processes_get_everything_each(tmp_path: 
 def test_lock_timeout_waits_until_the_owner_closes(tmp_path: Path) -> None:
     """A rolling deploy: the next owner stands ready while the last one finishes."""
     path = tmp_path / "orders"
-    first = PersistentQueue(path)
+    first = PersistentQueue(path, mode="exclusive")
     first.put(b"from the first")
     is_closing = threading.Event()
 
@@ -163,19 +163,19 @@ def test_lock_timeout_waits_until_the_owner_closes(tmp_path: Path) -> None:
         first.close()
 
     threading.Timer(0.3, close).start()
-    with PersistentQueue(path, lock_timeout=20) as second:
+    with PersistentQueue(path, mode="exclusive", lock_timeout=20) as second:
         assert is_closing.is_set()
         assert second.get(timeout=0) == b"from the first"
 
 
 def test_lock_timeout_gives_up_and_names_the_owner(tmp_path: Path) -> None:
     """LockTimeoutError comes once the time is over."""
-    PersistentQueue(tmp_path / "orders").close()
+    PersistentQueue(tmp_path / "orders", mode="exclusive").close()
     with owner_elsewhere(tmp_path / "orders", mode="exclusive") as owner:
         clock = TickingClock()
         started = clock.monotonic()
         with pytest.raises(LockTimeoutError) as refused:
-            PersistentQueue(tmp_path / "orders", lock_timeout=0.2, clock=clock)
+            PersistentQueue(tmp_path / "orders", mode="exclusive", lock_timeout=0.2, clock=clock)
         assert 0.2 <= clock.monotonic() - started < 1
     assert refused.value.pid == owner.pid
 
@@ -183,17 +183,17 @@ def test_lock_timeout_gives_up_and_names_the_owner(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_a_killed_owner_leaves_no_stale_lock(tmp_path: Path, mode: str) -> None:
     """The lock goes with the process, however it dies."""
-    PersistentQueue(tmp_path / "orders").close()
+    PersistentQueue(tmp_path / "orders", mode="exclusive").close()
     with owner_elsewhere(tmp_path / "orders", mode=mode) as owner:
         owner.kill()
         owner.wait()
-        PersistentQueue(tmp_path / "orders").close()
+        PersistentQueue(tmp_path / "orders", mode="exclusive").close()
 
 
 def test_of_16_processes_racing_for_the_lock_exactly_one_wins(tmp_path: Path) -> None:
     """Whoever loses is told who won, also when the race was close."""
     path = tmp_path / "orders"
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     racers = 16
     ready, go, results, done = (os.pipe() for _ in range(4))
 
@@ -201,7 +201,7 @@ def test_of_16_processes_racing_for_the_lock_exactly_one_wins(tmp_path: Path) ->
         os.write(ready[1], b"r")
         while os.read(go[0], 1):
             try:
-                queue = PersistentQueue(path)
+                queue = PersistentQueue(path, mode="exclusive")
                 outcome = f"won {os.getpid()}"
             except QueueLockedError as error:
                 queue, outcome = None, f"lost {error.pid}"

@@ -173,7 +173,7 @@ def test_finishing_goes_on_when_the_disk_is_full(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "disk", 4 * 2**20) as disk,
         PersistentQueue(
-            disk / "orders", clock=clock, data_file_bytes=FILE_BYTES, max_deliveries=2, backoff=[]
+            disk / "orders", mode="exclusive", clock=clock, data_file_bytes=FILE_BYTES, max_deliveries=2, backoff=[]
         ) as queue,
     ):
         fill(queue, delayed)

@@ -35,11 +35,11 @@ def test_a_process_that_dies_between_two_names_loses_none() -> None:
 def test_a_data_file_between_two_names_is_part_of_the_log_again() -> None:
     """Recovery gives it its name back before it looks for the end of the log."""
     storage, path = SimulatedStorage(), Path("/queue")
-    with PersistentQueue(path, storage=storage) as queue:
+    with PersistentQueue(path, mode="exclusive", storage=storage) as queue:
         queue.put_many([b"one", b"two"])
     (name,) = storage.list(path / "data")
     storage.rename(path / "data" / name, path / "data" / f"{name}.again")
-    with PersistentQueue(path, storage=storage) as queue:
+    with PersistentQueue(path, mode="exclusive", storage=storage) as queue:
         assert queue.recovery.clean
         assert queue.put(b"three") == 2
         assert [queue.get(timeout=0) for _ in range(3)] == [b"one", b"two", b"three"]

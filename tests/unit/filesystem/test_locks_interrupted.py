@@ -15,7 +15,7 @@ from support.storages.simulated_storage import SimulatedStorage
 
 def test_the_list_of_groups_is_free_wherever_somebody_who_holds_it_is_interrupted(tmp_path: Path) -> None:
     """The first receive takes it; else every later one would wait for it, and fail."""
-    with PersistentQueue(tmp_path / "queue") as queue:
+    with PersistentQueue(tmp_path / "queue", mode="exclusive") as queue:
         storage, directory, clock = queue._storage, handle_of(queue).directory, queue._clock
 
         def hold() -> None:

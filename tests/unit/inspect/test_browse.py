@@ -67,7 +67,7 @@ def test_what_browse_shows_of_a_message(storage: SimulatedStorage) -> None:
 def test_browsing_changes_nothing(tmp_path: Path) -> None:
     """Neither on the disk nor in what comes next, as often as it is asked."""
     path, clock = tmp_path / "orders", FakeClock()
-    with PersistentQueue(path, clock=clock) as queue:
+    with PersistentQueue(path, mode="exclusive", clock=clock) as queue:
         all_states(queue)
         queue.flush()
         before = tree(path)
@@ -178,7 +178,7 @@ def test_a_second_process_sees_the_states_of_the_owner(tmp_path: Path) -> None:
     path, owned = tmp_path / "orders", Signal()
 
     def own() -> None:
-        queue = PersistentQueue(path)
+        queue = PersistentQueue(path, mode="exclusive")
         all_states(queue)
         queue.flush()
         owned.send()

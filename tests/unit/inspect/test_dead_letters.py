@@ -98,7 +98,7 @@ def test_a_producer_that_waits_for_room_goes_on_when_a_lease_ends_in_a_dead_lett
     tmp_path: Path, threads: Threads
 ) -> None:
     """As when a message is acknowledged."""
-    with PersistentQueue(tmp_path / "q", maxsize=1, max_deliveries=1) as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive", maxsize=1, max_deliveries=1) as queue:
         queue.put(b"a")
         queue.receive(lease_seconds=0.1)
         threads.start(lambda: queue.put(b"b", timeout=20))

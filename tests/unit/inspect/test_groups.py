@@ -250,7 +250,7 @@ def test_a_name_that_cannot_name_a_group_is_refused(tmp_path: Path, name: object
                 call(name)  # type: ignore[arg-type]
         assert queue.groups.list() == []
     with pytest.raises(ConfigError):
-        PersistentQueue(tmp_path / "orders", group=name)  # type: ignore[arg-type]
+        PersistentQueue(tmp_path / "orders", mode="exclusive", group=name)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "-", "_", "x" * 100, "default"])

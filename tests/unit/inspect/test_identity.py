@@ -8,7 +8,10 @@ from holdfast import PersistentQueue
 
 def test_a_queue_keeps_the_id_it_was_made_with(tmp_path: Path) -> None:
     """It is what ``queue.json`` says, in every mode and at every path; another queue has another one."""
-    with PersistentQueue(tmp_path / "a") as queue, PersistentQueue(tmp_path / "b") as other:
+    with (
+        PersistentQueue(tmp_path / "a", mode="exclusive") as queue,
+        PersistentQueue(tmp_path / "b", mode="exclusive") as other,
+    ):
         made = queue.queue_id
         assert len(made) == 16
         assert made != other.queue_id

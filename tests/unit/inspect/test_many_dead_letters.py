@@ -24,7 +24,9 @@ def bury_every(queue: PersistentQueue, step: int) -> list[int]:
 def test_each_dead_letter_is_found_wherever_it_stands(step: int, file_bytes: int) -> None:
     """In sealed files, which have an index, and in the one being written; near the last one or far from it."""
     jobs = Jobs()
-    with PersistentQueue("/q", storage=jobs.storage, clock=jobs.clock, data_file_bytes=file_bytes) as queue:
+    with PersistentQueue(
+        "/q", mode="exclusive", storage=jobs.storage, clock=jobs.clock, data_file_bytes=file_bytes
+    ) as queue:
         for start in range(0, COUNT, 100):
             queue.put_many([b"%d " % number + bytes(number % 50) for number in range(start, start + 100)])
         offsets = bury_every(queue, step)

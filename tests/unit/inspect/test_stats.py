@@ -25,7 +25,7 @@ def disk_bytes(path: Path) -> int:
 
 def test_a_new_queue_has_nothing(tmp_path: Path) -> None:
     """All figures are zero, and there is no oldest message."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         assert queue.stats() == QueueStats(
             depth=0,
             in_flight=0,
@@ -48,7 +48,7 @@ def test_a_new_queue_has_nothing(tmp_path: Path) -> None:
 
 def test_stats_are_a_frozen_dataclass(tmp_path: Path) -> None:
     """A snapshot, which does not change under whoever holds it."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         stats = queue.stats()
         queue.put(b"x")
         assert stats.next_offset == 0
@@ -59,7 +59,7 @@ def test_stats_are_a_frozen_dataclass(tmp_path: Path) -> None:
 
 def test_depth_counts_what_is_in_flight_and_qsize_what_can_be_taken(tmp_path: Path) -> None:
     """Acknowledging takes a message out of both."""
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         queue.put_many([b"x"] * 10)
         queue.get_many(2)
         batch = queue.receive_many(3)
@@ -82,7 +82,7 @@ def test_depth_counts_what_is_in_flight_and_qsize_what_can_be_taken(tmp_path: Pa
 def test_bytes_and_files_are_those_on_the_disk(tmp_path: Path, mode: str) -> None:
     """Reserved space counts, retired files do not; every mode of opening says the same."""
     path = tmp_path / "orders"
-    with PersistentQueue(path, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
         for _ in range(100):
             queue.put(bytes(1000))
         assert queue.stats().bytes_on_disk == disk_bytes(path)
@@ -123,7 +123,7 @@ def test_a_second_handle_sees_files_come_and_go(tmp_path: Path) -> None:
 def test_the_oldest_age_is_that_of_the_oldest_unfinished_message(tmp_path: Path) -> None:
     """In flight is not finished; a clock that goes backwards makes no age negative."""
     clock = FakeClock()
-    with PersistentQueue(tmp_path / "orders", clock=clock) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", clock=clock) as queue:
         queue.put(b"old")
         clock.advance(10)
         queue.put(b"new")
@@ -141,23 +141,23 @@ def test_what_a_kill_left_unsynced_is_counted_as_recovered(tmp_path: Path) -> No
     path = tmp_path / "orders"
 
     def work() -> None:
-        queue = PersistentQueue(path, flush=FlushPolicy.never())
+        queue = PersistentQueue(path, mode="exclusive", flush=FlushPolicy.never())
         for _ in range(7):
             queue.put(b"x")
         os.kill(os.getpid(), 9)
 
     assert Child(work).wait() == -9
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.stats().recovered == queue.recovery.recovered_count == 7
         assert queue.stats().lost == 0
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.stats().recovered == 0
 
 
 def test_messages_lost_to_damage_are_counted_and_stay_counted(tmp_path: Path) -> None:
     """Once given up they are not part of the depth any more."""
     path = tmp_path / "orders"
-    with PersistentQueue(path, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
         for _ in range(50):
             queue.put(bytes(1000))
         assert queue.get() == bytes(1000)
@@ -166,7 +166,7 @@ def test_messages_lost_to_damage_are_counted_and_stay_counted(tmp_path: Path) ->
         file.seek(FRAMES_START + 3500)
         file.write(b"rot")
     for _ in range(2):
-        with PersistentQueue(path) as queue:
+        with PersistentQueue(path, mode="exclusive") as queue:
             queue.receive_many(20, timeout=0)
             queue.receive_many(20, timeout=0)
             assert queue.stats().lost == 1
@@ -195,7 +195,7 @@ def test_gathering_stats_costs_the_same_whatever_the_backlog(tmp_path: Path) -> 
     """A hundred times the messages in one file are not one line of code more."""
     counts = []
     for number, count in enumerate((1_000, 100_000)):
-        with PersistentQueue(tmp_path / f"orders{number}", flush=FlushPolicy.never()) as queue:
+        with PersistentQueue(tmp_path / f"orders{number}", mode="exclusive", flush=FlushPolicy.never()) as queue:
             for _ in range(count // 1000):
                 queue.put_many([b"x" * 100] * 1000)
             queue.stats()

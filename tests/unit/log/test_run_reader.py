@@ -26,7 +26,7 @@ def reader_of(queue: PersistentQueue) -> RunReader:
 
 def filled(*messages: Put | bytes) -> PersistentQueue:
     """Return an open queue in memory."""
-    queue = PersistentQueue(ROOT, storage=SimulatedStorage(), data_file_bytes=2**20)
+    queue = PersistentQueue(ROOT, mode="exclusive", storage=SimulatedStorage(), data_file_bytes=2**20)
     queue.put_many(messages)
     return queue
 
@@ -93,7 +93,7 @@ def test_many_stretches_make_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the end of the file, which nothing passes over."""
     monkeypatch.setattr(file_steps, "FIRST_STEP_BYTES", 2**21)
     storage = SimulatedStorage()
-    with PersistentQueue(ROOT, storage=storage, data_file_bytes=2**21) as queue:
+    with PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=2**21) as queue:
         for _ in range(30):
             queue.put_many([b"x" * 1000] * 100)
         reader = reader_of(queue)

@@ -16,7 +16,7 @@ FILE_BYTES = 16 * 2**10
 
 def with_a_gap(path: Path) -> list[int]:
     """Make a queue whose middle data files are retired; return the offsets that are still there."""
-    with PersistentQueue(path, data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
         for number in range(100):
             queue.put(b"%d" % number + bytes(1000))
         pinned = queue.receive()

@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def queue(root: Path) -> Iterator[PersistentQueue]:
     """Return an open queue with small bounds and one message, that neither syncs nor marks by itself."""
-    with PersistentQueue(root, record_bytes_max=1000) as queue:
+    with PersistentQueue(root, mode="exclusive", record_bytes_max=1000) as queue:
         queue.put(b"first")
         yield queue
 
@@ -99,7 +99,7 @@ def test_an_empty_payload_is_a_valid_message(queue: PersistentQueue) -> None:
     assert queue.put(b"") == 1
     assert queue.put_many([b"", b""]) == range(2, 4)
     queue.close()
-    with PersistentQueue(queue.path) as again:
+    with PersistentQueue(queue.path, mode="exclusive") as again:
         assert again.get_many(10) == [b"first", b"", b"", b""]
 
 
@@ -147,7 +147,7 @@ def test_headers_that_are_too_large_are_refused(queue: PersistentQueue) -> None:
 
 def test_a_batch_larger_than_maxsize_can_never_fit(root: Path) -> None:
     """It says so instead of waiting for ever."""
-    with PersistentQueue(root, maxsize=2) as queue:
+    with PersistentQueue(root, mode="exclusive", maxsize=2) as queue:
         with pytest.raises(RecordTooLargeError, match="maxsize=2"):
             queue.put_many([b"a", b"b", b"c"])
         assert queue.stats().next_offset == 0
@@ -201,7 +201,7 @@ def test_a_queue_opened_to_look_neither_takes_nor_puts(root: Path) -> None:
 
 def test_a_queue_opened_to_look_does_not_take_and_makes_no_groups(root: Path) -> None:
     """It changes nothing."""
-    with PersistentQueue(root) as writer:
+    with PersistentQueue(root, mode="exclusive") as writer:
         writer.put(b"x")
     before = tree(root)
     with PersistentQueue(root, mode="read_only") as queue:
@@ -214,7 +214,7 @@ def test_a_queue_opened_to_look_does_not_take_and_makes_no_groups(root: Path) ->
 
 def test_every_call_of_a_closed_queue_says_so_and_none_hangs(root: Path) -> None:
     """Closing twice does nothing."""
-    queue = PersistentQueue(root)
+    queue = PersistentQueue(root, mode="exclusive")
     queue.put(b"x")
     delivery = queue.receive()
     queue.close()
@@ -275,7 +275,7 @@ def test_every_call_of_a_closed_queue_says_so_and_none_hangs(root: Path) -> None
 def test_an_option_that_cannot_work_is_refused_and_nothing_is_made(root: Path, options: dict[str, Any]) -> None:
     """ConfigError says what would work."""
     with pytest.raises(ConfigError):
-        PersistentQueue(root, **options)
+        PersistentQueue(root, **{"mode": "exclusive", **options})
 
 
 @pytest.mark.parametrize("options", [{"commits": 0}, {"seconds": 0}, {"seconds": -1.0}, {"seconds": math.nan}])
@@ -298,7 +298,7 @@ def test_a_queue_name_that_cannot_be_is_refused_and_nothing_is_made(root: Path, 
 def test_the_root_directory_is_no_queue() -> None:
     """It has no name."""
     with pytest.raises(ConfigError):
-        PersistentQueue("/")
+        PersistentQueue("/", mode="exclusive")
 
 
 def test_a_group_name_that_cannot_be_is_refused(queue: PersistentQueue) -> None:
@@ -321,7 +321,7 @@ def test_a_group_cannot_start_where_nothing_is(queue: PersistentQueue, start: An
 
 def test_an_unknown_group_is_refused_with_the_names_of_those_there_are(root: Path) -> None:
     """Reading for it, looking for it, and deleting it; nothing is made."""
-    with PersistentQueue(root) as queue:
+    with PersistentQueue(root, mode="exclusive") as queue:
         queue.groups.create("known")
         with pytest.raises(GroupNotFoundError, match="known"):
             queue.groups.delete("unknown")
@@ -335,7 +335,7 @@ def test_an_unknown_group_is_refused_with_the_names_of_those_there_are(root: Pat
             PersistentQueue(root, mode=mode, group="unknown")
         assert (caught.value.group, caught.value.groups) == ("unknown", ["known"])
     assert there() == before
-    PersistentQueue(root).close()  # nothing is locked any more
+    PersistentQueue(root, mode="exclusive").close()  # nothing is locked any more
 
 
 # -- Time ------------------------------------------------------------------------------------------------------------
@@ -344,11 +344,11 @@ def test_an_unknown_group_is_refused_with_the_names_of_those_there_are(root: Pat
 def test_a_clock_that_goes_backwards_does_not_turn_timestamps_back(root: Path) -> None:
     """Neither in one opening nor over two."""
     clock = FakeClock()
-    with PersistentQueue(root, clock=clock) as queue:
+    with PersistentQueue(root, mode="exclusive", clock=clock) as queue:
         queue.put(b"now")
         clock.set_time_ns(START_NS - 10**12)
         queue.put(b"earlier")
-    with PersistentQueue(root, clock=clock) as queue:
+    with PersistentQueue(root, mode="exclusive", clock=clock) as queue:
         queue.put_many([b"after reopening", b"and again"])
         stamps = [message.timestamp_ns for message in queue.peek(10)]
     assert stamps == [START_NS] * 4
@@ -357,7 +357,7 @@ def test_a_clock_that_goes_backwards_does_not_turn_timestamps_back(root: Path) -
 def test_a_payload_with_encoded_headers_is_bounded_as_any_other(tmp_path: Path) -> None:
     """In the modes that put; in the others it says so."""
     headers = encode_headers({"tenant": "acme"})
-    with PersistentQueue(tmp_path / "q", record_bytes_max=10) as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive", record_bytes_max=10) as queue:
         assert queue.put_encoded(b"x" * 10, headers, None) == 0
         with pytest.raises(RecordTooLargeError):
             queue.put_encoded(b"x" * 11, headers, None)

@@ -88,7 +88,7 @@ def test_options_that_cannot_work_are_refused_and_nothing_is_made(tmp_path: Path
     """With an error of ours that says which."""
     (name,) = options
     with pytest.raises(ConfigError, match=name):
-        PersistentQueue(tmp_path / "orders", **options)
+        PersistentQueue(tmp_path / "orders", **{"mode": "exclusive", **options})
     assert not (tmp_path / "orders").exists()
 
 

@@ -180,7 +180,7 @@ def test_what_only_clients_of_other_processes_ask_changes_nothing_here(queue: Pe
 def test_a_forked_copy_of_an_owner_refuses_and_touches_nothing(tmp_path: Path) -> None:
     """The parent owns the queue."""
     path = tmp_path / "q"
-    PersistentQueue(path).close()
+    PersistentQueue(path, mode="exclusive").close()
     lock = OwnerLock.try_take(OsStorage(), path)
     assert lock is not None
     owner = Owner(OsStorage(), SystemClock(), path, Options("shared", "default"), lock)

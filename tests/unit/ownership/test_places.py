@@ -35,7 +35,7 @@ def test_a_queue_with_an_owner_is_verified_and_deleted_as_any_other(tmp_path: Pa
         lock = OwnerLock.try_take(OS, root)
         assert lock is not None
         SessionFile.begin(OS, root).end()
-        with PersistentQueue(root) as queue:
+        with PersistentQueue(root, mode="exclusive") as queue:
             queue.put(b"x")
         assert verify(root).ok
         lock.release()

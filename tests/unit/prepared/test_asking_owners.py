@@ -59,7 +59,7 @@ def test_a_queue_that_is_opened_asks_the_owner_in_another_process(tmp_path: Path
             patch.setattr(two_phase, "_follow", lambda *rest: signal.raise_signal(signal.SIGKILL))
             with (
                 PersistentQueue(paths[0], mode="shared", can_own=False) as first,
-                PersistentQueue(paths[1]) as second,
+                PersistentQueue(paths[1], mode="exclusive") as second,
                 transaction(first, second) as tx,
             ):
                 tx.put(first, b"a")
@@ -71,9 +71,9 @@ def test_a_queue_that_is_opened_asks_the_owner_in_another_process(tmp_path: Path
             assert client.wait() == -signal.SIGKILL
 
         def is_settled() -> bool:
-            with PersistentQueue(paths[1]) as second:
+            with PersistentQueue(paths[1], mode="exclusive") as second:
                 return second.prepared() == []
 
         wait_until(is_settled)
-        with PersistentQueue(paths[1]) as second:
+        with PersistentQueue(paths[1], mode="exclusive") as second:
             assert second.get(timeout=0) == b"b"

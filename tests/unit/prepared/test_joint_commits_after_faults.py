@@ -19,7 +19,7 @@ NAMES = ("c", "a", "b")  # not in the order of their names
 @pytest.fixture
 def queue(tmp_path: Path) -> Iterator[PersistentQueue]:
     """An open queue."""
-    with PersistentQueue(tmp_path / "q") as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         yield queue
 
 

@@ -101,7 +101,7 @@ def test_a_process_that_is_killed_behind_the_decision_has_committed(tmp_path: Pa
             return settle(self, transaction_id, nonce)
 
         PreparedResolver.settle = dying  # type: ignore[method-assign]
-        with PersistentQueue(path) as queue:
+        with PersistentQueue(path, mode="exclusive") as queue:
             for name in ("first", "second", "third", "loser"):
                 part(queue, name)
             commit(queue, 1, "first", "second", "third")
@@ -109,7 +109,7 @@ def test_a_process_that_is_killed_behind_the_decision_has_committed(tmp_path: Pa
     assert Child(commit_and_die).wait() == -signal.SIGKILL
     with PersistentQueue(path, mode="read_only") as look:
         assert (waiting(look), look.joint_commits.latest(APP)) == ([b"first"], 1)
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert waiting(queue) == [b"first", b"second", b"third"]
         assert queue.prepared() == []
         commit(queue, 1, "first", "second", "third")

@@ -51,7 +51,7 @@ def test_it_stays_in_doubt_while_the_other_queue_is_missing(trees: Bring, name: 
     crash, outcome = OUTCOMES[name]
     root = trees(crash)
     (root / "hub").rename(root / "elsewhere")
-    with PersistentQueue(root / "aside") as aside:
+    with PersistentQueue(root / "aside", mode="exclusive") as aside:
         transaction_id = in_doubt(aside, root / "hub")
         for call in (aside.commit_prepared, aside.abort_prepared):
             with pytest.raises(TransactionStateError, match=r"decided by the log of .*/hub.*force=True") as error:
@@ -61,7 +61,10 @@ def test_it_stays_in_doubt_while_the_other_queue_is_missing(trees: Bring, name: 
         (root / "elsewhere").rename(root / "hub")
         assert aside.prepared() == []
         assert waiting(aside) == outcome[1]
-    with PersistentQueue(root / "hub") as hub, PersistentQueue(root / "aside") as aside:
+    with (
+        PersistentQueue(root / "hub", mode="exclusive") as hub,
+        PersistentQueue(root / "aside", mode="exclusive") as aside,
+    ):
         assert found(hub, aside) == outcome
 
 
@@ -79,7 +82,7 @@ def test_it_stays_in_doubt_while_another_process_has_the_other_queue(trees: Brin
 
     with child(own) as process:
         opened.wait()
-        with PersistentQueue(root / "aside") as aside:
+        with PersistentQueue(root / "aside", mode="exclusive") as aside:
             in_doubt(aside, root / "hub")
             leave.send()
             assert process.wait() == 0
@@ -94,7 +97,7 @@ def test_another_queue_in_the_place_of_the_other_one_decides_nothing(trees: Brin
     """It is known by its id, not by its name."""
     root = trees(OUTCOMES[name][0])
     (root / "hub").rename(root / "elsewhere")
-    with PersistentQueue(root / "hub"), PersistentQueue(root / "aside") as aside:
+    with PersistentQueue(root / "hub", mode="exclusive"), PersistentQueue(root / "aside", mode="exclusive") as aside:
         in_doubt(aside, root / "hub")
 
 
@@ -106,7 +109,7 @@ def test_queues_that_are_moved_together_find_each_other(trees: Bring, name: str)
     (root / "new" / "home").mkdir(parents=True)
     for queue in ("hub", "aside"):
         (root / queue).rename(root / "new" / "home" / queue)
-    with PersistentQueue(root / "new" / "home" / "aside") as aside:
+    with PersistentQueue(root / "new" / "home" / "aside", mode="exclusive") as aside:
         assert (aside.prepared(), waiting(aside)) == ([], outcome[1])
 
 
@@ -117,7 +120,7 @@ def test_a_link_to_a_queue_is_as_good_as_the_queue(trees: Bring, name: str) -> N
     root = trees(crash)
     (root / "links").mkdir()
     (root / "links" / "parent").symlink_to(root)
-    with PersistentQueue(root / "links" / "parent" / "aside") as aside:
+    with PersistentQueue(root / "links" / "parent" / "aside", mode="exclusive") as aside:
         assert (aside.prepared(), waiting(aside)) == ([], outcome[1])
 
 
@@ -126,7 +129,7 @@ def test_force_decides_here_what_another_queue_should(trees: Bring, name: str, c
     """For when that one is gone; when it comes back nothing is done twice."""
     root = trees(OUTCOMES[name][0])
     (root / "hub").rename(root / "elsewhere")
-    with PersistentQueue(root / "aside") as aside:
+    with PersistentQueue(root / "aside", mode="exclusive") as aside:
         transaction_id = in_doubt(aside, root / "hub")
         if commits:
             assert aside.commit_prepared(transaction_id, force=True) == range(2, 3)
@@ -136,5 +139,8 @@ def test_force_decides_here_what_another_queue_should(trees: Bring, name: str, c
         left = BOTH[1] if commits else NEITHER[1]
         assert waiting(aside) == left
     (root / "elsewhere").rename(root / "hub")
-    with PersistentQueue(root / "hub") as hub, PersistentQueue(root / "aside") as aside:
+    with (
+        PersistentQueue(root / "hub", mode="exclusive") as hub,
+        PersistentQueue(root / "aside", mode="exclusive") as aside,
+    ):
         assert found(hub, aside) == (OUTCOMES[name][1][0], left)

@@ -41,7 +41,7 @@ def open_queue(storage: SimulatedStorage) -> Iterator[Open]:
 
     def open_one(**options: object) -> PersistentQueue:
         settings = {"storage": storage, "data_file_bytes": FILE_BYTES, "clock": FakeClock(), **options}
-        opened.append(PersistentQueue(Path("/q"), **settings))  # type: ignore[arg-type]
+        opened.append(PersistentQueue(Path("/q"), **{"mode": "exclusive", **settings}))  # type: ignore[arg-type]
         return opened[-1]
 
     yield open_one

@@ -170,7 +170,10 @@ def test_a_transaction_that_was_decided_is_committed_whatever_fails_behind_that(
 ) -> None:
     """In its own queue and in the other one: what could not follow does so when it is opened again."""
     jobs = Jobs()
-    with jobs.open() as queue, PersistentQueue(OTHER, storage=jobs.storage, clock=jobs.clock) as other:
+    with (
+        jobs.open() as queue,
+        PersistentQueue(OTHER, mode="exclusive", storage=jobs.storage, clock=jobs.clock) as other,
+    ):
         queue.put_many([b"one", b"two"])
         other.put(b"three")
         tx = transaction(queue, other)
@@ -194,7 +197,7 @@ def test_a_transaction_that_was_decided_is_committed_whatever_fails_behind_that(
         assert [queue.get(timeout=0) for _ in range(2)] == [b"two", b"four"]
         with pytest.raises(Empty):
             queue.get(timeout=0)
-        with PersistentQueue(OTHER, storage=handle_of(queue).storage, clock=jobs.clock) as other:
+        with PersistentQueue(OTHER, mode="exclusive", storage=handle_of(queue).storage, clock=jobs.clock) as other:
             assert other.get(timeout=0) == b"five"
             with pytest.raises(Empty):
                 other.get(timeout=0)

@@ -21,7 +21,7 @@ FILE_BYTES = 16 * 2**10
 
 def test_a_full_queue_blocks_put_until_something_is_finished(tmp_path: Path, threads: Threads) -> None:
     """Without waiting, or once the time is over, the answer is queue.Full and nothing is written."""
-    with PersistentQueue(tmp_path / "orders", maxsize=3) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", maxsize=3) as queue:
         queue.put_many([b"a", b"b"])
         assert not queue.full()
         queue.put(b"c")
@@ -47,7 +47,9 @@ def test_a_full_queue_blocks_put_until_something_is_finished(tmp_path: Path, thr
 def test_max_bytes_blocks_put_until_a_data_file_is_retired(tmp_path: Path, threads: Threads) -> None:
     """Data files never take more than was allowed."""
     max_bytes = 3 * FILE_BYTES
-    with PersistentQueue(tmp_path / "orders", data_file_bytes=FILE_BYTES, max_bytes=max_bytes) as queue:
+    with PersistentQueue(
+        tmp_path / "orders", mode="exclusive", data_file_bytes=FILE_BYTES, max_bytes=max_bytes
+    ) as queue:
         count = 0
         with suppress(Full):
             while count < 1000:
@@ -63,7 +65,7 @@ def test_max_bytes_blocks_put_until_a_data_file_is_retired(tmp_path: Path, threa
             queue.get_many(100, timeout=0.1)
         assert queue.stats().bytes_on_disk <= max_bytes
     with pytest.raises(ConfigError):
-        PersistentQueue(tmp_path / "other", data_file_bytes=FILE_BYTES, max_bytes=FILE_BYTES)
+        PersistentQueue(tmp_path / "other", mode="exclusive", data_file_bytes=FILE_BYTES, max_bytes=FILE_BYTES)
 
 
 @pytest.mark.parametrize("owner", ["producer", "consumer"])

@@ -8,7 +8,7 @@ from support.builders.handles import handle_of
 
 def test_the_commit_that_syncs_covers_those_that_were_counted_before(tmp_path: Path) -> None:
     """Two threads append; the second one is counted first, so the first one's turn comes to sync for both."""
-    with PersistentQueue(tmp_path / "orders", flush=FlushPolicy.every(commits=2)) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", flush=FlushPolicy.every(commits=2)) as queue:
         side = handle_of(queue).require_write_side()
         writer = side._writer  # the race itself cannot be had at will
         offsets = [side._append(b"first", b""), side._append(b"second", b"")]

@@ -56,7 +56,7 @@ def clock() -> FakeClock:
 def opened(storage: SimulatedStorage, clock: FakeClock, **options: object) -> PersistentQueue:
     """Open a queue with small files and few ids."""
     given = {"data_file_bytes": FILE_BYTES, "dedup_max": IDS_MAX, **options}
-    return PersistentQueue(ROOT, storage=storage, clock=clock, **given)  # type: ignore[arg-type]
+    return PersistentQueue(ROOT, storage=storage, clock=clock, **{"mode": "exclusive", **given})  # type: ignore[arg-type]
 
 
 def test_a_second_put_of_an_id_writes_nothing_and_returns_the_first_offset(
@@ -225,7 +225,7 @@ def test_another_dedup_max_counts_from_the_next_put_on(
 
 def test_threads_that_put_one_id_at_once_get_one_offset(tmp_path: Path) -> None:
     """However many, and there is one message."""
-    with PersistentQueue(tmp_path / "q", data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(tmp_path / "q", mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
         for number in range(20):
             barrier, offsets = threading.Barrier(8), []
 
@@ -413,7 +413,7 @@ def test_ids_that_cannot_be_kept_at_a_close_are_found_in_the_log(
 def test_ids_in_front_of_damage_and_behind_it_are_remembered(tmp_path: Path) -> None:
     """After an unclean end they are read from the file, past what is damaged, which is forgotten."""
     path = tmp_path / "q"
-    queue = PersistentQueue(path)
+    queue = PersistentQueue(path, mode="exclusive")
     for number in range(5):
         queue.put(b"message %d" % number, dedup_id=f"{number}")
     queue.flush()
@@ -425,7 +425,7 @@ def test_ids_in_front_of_damage_and_behind_it_are_remembered(tmp_path: Path) -> 
     data.write_bytes(content.replace(b"message 2", b"massage 2"))
     (path / "write.mark").write_bytes(mark)
     (path / "dedup.ids").write_bytes(ring)
-    with PersistentQueue(path) as queue:
+    with PersistentQueue(path, mode="exclusive") as queue:
         assert [queue.put(b"", dedup_id=f"{number}") for number in (0, 1, 3, 4, 2)] == [0, 1, 3, 4, 5]
 
 

@@ -60,7 +60,7 @@ def test_verifying_takes_no_lock_and_changes_nothing(queue: SmallQueue) -> None:
 def test_a_new_queue_and_one_that_was_never_used_are_ok() -> None:
     """Nothing is there, and nothing is missing."""
     storage = SimulatedStorage()
-    with PersistentQueue("/queue", storage=storage):
+    with PersistentQueue("/queue", mode="exclusive", storage=storage):
         assert verify("/queue", storage=storage).ok
     assert verify("/queue", storage=storage) == verify(Path("/queue"), storage=storage)
 
@@ -202,7 +202,7 @@ def test_a_frame_out_of_order_is_damage(parts: LogParts) -> None:
 )
 def test_a_queue_in_use_is_never_reported_as_damaged(tmp_path: Path, policy: FlushPolicy) -> None:
     """Two producers and a consumer race through hundreds of tiny files while it is verified again and again."""
-    queue = PersistentQueue(tmp_path / "queue", data_file_bytes=FILE_BYTES, flush=policy)
+    queue = PersistentQueue(tmp_path / "queue", mode="exclusive", data_file_bytes=FILE_BYTES, flush=policy)
     stop = threading.Event()
 
     def produce() -> None:

@@ -133,7 +133,7 @@ def test_what_a_queue_syncs_by_time_is_synced_after_its_threads_have_ended(
     """Puts and acknowledgements of a queue that was idle in between."""
     monkeypatch.setattr(flusher, "LINGER_SECONDS", 0.001)
     monkeypatch.setattr(upkeep, "_IDLE_SECONDS", 0.01)
-    with PersistentQueue(tmp_path / "orders", flush=FlushPolicy.every(seconds=0.002)) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", flush=FlushPolicy.every(seconds=0.002)) as queue:
         side = handle_of(queue).require_write_side()
         for number in range(3):
             assert queue.put(b"a") == number

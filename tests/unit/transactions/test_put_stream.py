@@ -217,7 +217,9 @@ def test_a_transaction_that_was_aborted_takes_no_stream(queue: PersistentQueue) 
 def test_memory_stays_bounded(tmp_path: Path) -> None:
     """24 MiB pass through a few; a large transaction of small puts does too."""
     piece = bytes(MIB // 4)
-    with PersistentQueue(tmp_path / "orders", data_file_bytes=MIB, record_bytes_max=32 * MIB) as queue:
+    with PersistentQueue(
+        tmp_path / "orders", mode="exclusive", data_file_bytes=MIB, record_bytes_max=32 * MIB
+    ) as queue:
         tracemalloc.start()
         try:
             tx = queue.begin()

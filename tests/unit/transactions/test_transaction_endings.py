@@ -77,7 +77,7 @@ def commit_into(queue: PersistentQueue) -> None:
 @pytest.mark.parametrize("verb", BLOCKING)
 def test_closing_waits_for_no_transaction(tmp_path: Path, threads: Threads, verb: str) -> None:
     """One that waits for a message, or for room, is woken."""
-    with PersistentQueue(tmp_path / "orders", maxsize=1) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", maxsize=1) as queue:
         if verb == "commit":
             queue.put(b"full")
         caught = caught_in(threads, lambda: BLOCKING[verb](queue))
@@ -105,7 +105,7 @@ def test_a_killed_process_has_aborted_what_it_had_not_prepared(tmp_path: Path) -
     ready = Signal()
 
     def work() -> None:
-        queue = PersistentQueue(tmp_path / "orders", data_file_bytes=2**16)
+        queue = PersistentQueue(tmp_path / "orders", mode="exclusive", data_file_bytes=2**16)
         queue.put_many([b"one", b"two", b"three"])
         opened, prepared = queue.begin(), queue.begin()
         opened.ack(opened.receive(timeout=0))
@@ -120,7 +120,7 @@ def test_a_killed_process_has_aborted_what_it_had_not_prepared(tmp_path: Path) -
         ready.wait()
         process.kill()
         assert process.wait() == -9
-    with PersistentQueue(tmp_path / "orders") as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         assert waiting(queue) == [b"one", b"three"]
         assert prepared_ids(queue) == ["p"]
         assert queue.commit_prepared("p") == range(3, 4)

@@ -18,7 +18,7 @@ from support.storages.simulated_storage import SimulatedStorage
 
 def test_a_bounded_queue_makes_commit_wait_for_room(tmp_path: Path, threads: Threads) -> None:
     """Until the transaction's own time is over; then it says Full, and the transaction has ended in no way yet."""
-    with PersistentQueue(tmp_path / "orders", maxsize=2) as queue:
+    with PersistentQueue(tmp_path / "orders", mode="exclusive", maxsize=2) as queue:
         queue.put(b"a")
         tx = queue.begin(timeout=0.2)
         tx.put_many([b"b", b"c"])

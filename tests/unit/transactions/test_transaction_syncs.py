@@ -50,7 +50,12 @@ class Bench:
 
     def _open(self, name: str, policy: FlushPolicy) -> PersistentQueue:
         return PersistentQueue(
-            Path("/", name), flush=policy, data_file_bytes=FILE_BYTES, storage=self.storage, clock=self.clock
+            Path("/", name),
+            mode="exclusive",
+            flush=policy,
+            data_file_bytes=FILE_BYTES,
+            storage=self.storage,
+            clock=self.clock,
         )
 
     def close(self) -> None:

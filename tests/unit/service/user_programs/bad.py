@@ -32,7 +32,7 @@ orders.put_many([Refund(1)])  # refused
 text: str = orders.get()  # refused
 
 jobs = PersistentQueue("jobs", mode="read")  # refused
-jobs = PersistentQueue("jobs", expired="keep")  # refused
+jobs = PersistentQueue("jobs", mode="exclusive", expired="keep")  # refused
 jobs.put("text")  # refused
 jobs.browse("all")  # refused
 
