@@ -123,8 +123,8 @@ BETWEEN_PROCESSES = (
         "settled-is-not-in-hand",
         "What is being settled is not named to an owner that begins, which gives it back.",
         "queue/client/shared_consumer.py",
-        "for each in self._leases.by_offset.values())}.union(*self._settling)",
-        "for each in self._leases.by_offset.values())}",
+        "in_hand = chain(self._leases.by_offset.values(), *self._settling)",
+        "in_hand = chain(self._leases.by_offset.values())",
         "successions",
     ),
     Mutation(
@@ -149,6 +149,22 @@ BETWEEN_PROCESSES = (
         "queue/owner/owned_queue.py",
         "        again = side.in_hand(take.number)\n",
         "        again: list[Delivery] = []\n",
+        "owners",
+    ),
+    Mutation(
+        "take-of-the-owner-done-twice",
+        "A take of the owner's own process that an earlier owner had done takes other messages.",
+        "queue/owner/owner.py",
+        "        found = side.in_hand(take.number) if again else []\n",
+        "        found: list[Delivery] = []\n",
+        "owners",
+    ),
+    Mutation(
+        "delivery-known-by-its-offset",
+        "An old receipt finishes the delivery that another client has of the message now.",
+        "queue/dispatch/delivery.py",
+        "            if delivery is None or delivery.number != number or delivery.holder is not None:\n",
+        "            if delivery is None or delivery.holder is not None:\n",
         "owners",
     ),
     Mutation(

@@ -131,6 +131,7 @@ SUITES = (
         "owners",
         "tests/unit/owner/test_requests_sent_again.py",
         "tests/unit/owner/test_machine.py",
+        "tests/unit/owner/test_owner.py",
         "tests/unit/owner/test_reserving.py",
         "tests/unit/owner/test_long_verbs.py",
         "tests/unit/owner/test_prepared_verbs.py",

@@ -18,10 +18,11 @@ from holdfast import (
     RetryableError,
     StorageError,
 )
-from holdfast.errors import Full
+from holdfast.errors import Full, HoldfastError
 from holdfast.queue.client import membership as module
 from holdfast.queue.client.link import Answer, LinkLostError, OwnerLink
 from holdfast.queue.client.membership import Membership
+from holdfast.queue.owner.direct import Fetch
 from holdfast.queue.protocol.messages import Done, Put, Verb
 
 PUT = Put(bytes(16), False, "", {}, None)
@@ -277,6 +278,35 @@ def test_a_process_that_owns_briefly_lets_the_next_one_own_behind_each_call() ->
     for _ in range(2):
         assert membership.ask(VERB) is ANSWER
     assert finder.was == ["displaced"] * 2
+
+
+def test_only_the_owner_s_own_process_fetches() -> None:
+    """A process that asks another one has to do it in two steps; so has one whose owner has just ended."""
+    payloads = Answer(Done({}), [b"a"], is_kept=False)
+    finder = FakeFinder(FakeOwnerLink(b"1", payloads, UNSENT), FakeLink(b"2"))
+    membership = Membership(finder)
+    fetch = Fetch("g", 1, 0.0)
+    assert membership.fetch(fetch, lambda: False) == [b"a"]
+    assert membership.fetch(fetch, lambda: False) is None
+    assert membership.fetch(fetch, lambda: False) is None
+    assert finder.was == []
+
+
+@pytest.mark.parametrize("error", [CommitUnknownError("bad disk"), PoisonedError("bad disk")])
+def test_an_owner_that_cannot_note_a_fetch_is_given_up(error: HoldfastError) -> None:
+    """Another process owns from here on."""
+    finder = FakeFinder(FakeOwnerLink(b"1", error))
+    with pytest.raises(type(error)):
+        Membership(finder).fetch(Fetch("g", 1, 0.0), lambda: False)
+    assert finder.was == ["failed"]
+
+
+def test_a_process_that_owns_briefly_lets_the_next_one_own_behind_a_fetch() -> None:
+    """As behind any call."""
+    finder = FakeFinder(FakeOwnerLink(b"1", Answer(Done({}), [b"a"], is_kept=False)))
+    finder.owns_briefly = True
+    assert Membership(finder).fetch(Fetch("g", 1, 0.0), lambda: False) == [b"a"]
+    assert finder.was == ["displaced"]
 
 
 def test_an_owner_that_was_given_up_meanwhile_is_not_given_up_again() -> None:

@@ -19,6 +19,7 @@ from holdfast.queue.client import owner_finder as module
 from holdfast.queue.client.link import LinkLostError, OwnerLink, SocketLink
 from holdfast.queue.client.owner_finder import OwnerFinder
 from holdfast.queue.options.queue_options import Options
+from holdfast.queue.owner.direct import Handed
 from holdfast.queue.protocol.messages import Arrived, Put, Take, Taken
 from support.processes.served import listening
 
@@ -267,9 +268,9 @@ def test_a_session_tells_a_successor_what_it_has_in_hand(make: Make) -> None:
     successor = client.find()
     assert isinstance(successor, OwnerLink)
     again = Take(DEFAULT_GROUP, successor.session << 32 | 3, 5, None, 0.0)
-    reply, payloads, _ = successor.ask(again, (), 0.0)
-    assert isinstance(reply, Taken)
-    assert payloads == [b"a"]
+    reply, _, _ = successor.ask(again, (), 0.0)
+    assert isinstance(reply, Handed)
+    assert [each.payload for each in reply.deliveries] == [b"a"]
     assert client.consumer.lost_count == 0
 
 

@@ -26,6 +26,7 @@ from holdfast.queue.client.link import Answer
 from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import Failure
+from holdfast.queue.owner.direct import Fetch
 from holdfast.queue.protocol.messages import Done, SessionLostError, Settle, Take, Taken, Verb
 from support.builders.clocks import FakeClock
 from support.processes.threads import Threads, wait_until
@@ -42,6 +43,8 @@ class FakeMembership:
         All requests.
     refusals : list of Exception
         For the next requests that settle.
+    is_owner : bool
+        Whether it is the membership of an owner's process, until its batches are fetched.
     waits : Event
         Set when a take finds nothing.
     meanwhile : callable
@@ -52,6 +55,7 @@ class FakeMembership:
         self.batches: list[Sequence[bytes] | BaseException] = []
         self.asked: list[Any] = []
         self.refusals: list[BaseException | None] = []
+        self.is_owner = False
         self.waits = threading.Event()
         self.meanwhile: Callable[[], object] = lambda: None
         self.was_woken = 0
@@ -81,6 +85,14 @@ class FakeMembership:
             if refusal is not None:
                 raise refusal
         return Answer(Done({"count": 4}), (), is_kept=True)
+
+    def fetch(self, fetch: Fetch, is_over: Callable[[], bool]) -> Sequence[bytes] | None:
+        self.asked.append(fetch)
+        batch = self.batches.pop(0) if self.batches else None
+        if isinstance(batch, BaseException):
+            raise batch
+        self.is_owner = batch is not None
+        return batch
 
     def wake(self) -> None:
         self.was_woken += 1
@@ -220,6 +232,35 @@ def test_getting_is_taking_and_acknowledging() -> None:
     assert parts.side.get_many(2, 1.0) == [b"b", b"c"]
     assert parts.membership.settled == [("ack", [0]), ("ack", [1, 2])]
     assert parts.in_hand() == []
+
+
+def test_getting_in_the_owner_s_process_is_one_step() -> None:
+    """Nothing is in hand between; what another thread has taken ahead comes first."""
+    parts = Parts([b"a"], Empty(), [b"b", b"c"], [b"d"])
+    parts.membership.is_owner = True
+    assert parts.side.get(1.0) == b"a"
+    assert parts.side.get_many(2, None) == [b"b", b"c"]
+    assert parts.membership.settled == []
+    parts.side.wait_for_more(1.0)
+    assert parts.side.get(1.0) == b"d"
+    assert parts.membership.settled == [("ack", [0])]
+
+
+def test_a_get_in_the_owner_s_process_ends_with_its_time() -> None:
+    """Nothing has come."""
+    parts = Parts(Empty())
+    parts.membership.is_owner = True
+    with pytest.raises(Empty):
+        parts.side.get(0.0)
+
+
+def test_a_get_whose_process_owns_no_more_asks_the_next_owner() -> None:
+    """By a take and an acknowledgement, as another process does."""
+    parts = Parts()
+    parts.membership.is_owner = True
+    parts.membership.meanwhile = lambda: parts.membership.batches.append([b"a"])
+    assert parts.side.get(1.0) == b"a"
+    assert [type(each) for each in parts.membership.asked] == [Fetch, Take, Take, Settle]
 
 
 # -- Settling --------------------------------------------------------------------------------------------------------

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from holdfast import FlushPolicy, ForkedError, LeaseExpiredError, PersistentQueue, StaleReceiptError
+from holdfast import Empty, FlushPolicy, ForkedError, LeaseExpiredError, PersistentQueue, StaleReceiptError
 from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.queue.client.shared_engine import SharedEngine
 from holdfast.queue.options.queue_options import Options
+from holdfast.queue.owner.direct import Handed
 from holdfast.queue.owner.owned_queue import Committing
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.producer.nonces import next_nonce
@@ -157,6 +159,37 @@ def test_a_handle_of_this_process_is_told_once_that_a_lease_has_ended(queue: Per
             owner.perform(session, Settle("default", verb, receipts), (), never, again=False)
         receipts.reverse()
     assert side.progress.taken_away == {}
+
+
+def test_a_take_that_is_asked_again_has_what_it_took(queue: PersistentQueue) -> None:
+    """An earlier owner may have done it; one that has nothing in hand takes."""
+    owner = owner_of(queue)
+    queue.put_many([b"a", b"b", b"c"])
+    session = queue._engine.membership.session  # type: ignore[union-attr]
+    numbers = [session << 32 | 1000, session << 32 | 1001]
+
+    def taken(number: int, *, again: bool) -> list[bytes]:
+        reply, _ = owner.perform(session, Take("default", number, 1, None, 0.0), (), never, again=again)
+        assert isinstance(reply, Handed)
+        return [each.payload for each in reply.deliveries]
+
+    assert taken(numbers[0], again=False) == [b"a"]
+    assert taken(numbers[0], again=True) == [b"a"]
+    assert taken(numbers[1], again=True) == [b"b"]
+
+
+def test_a_take_of_the_owner_s_process_waits_for_messages(queue: PersistentQueue) -> None:
+    """For its time, until it is not wanted any more, or until one comes; so does a fetch."""
+    with pytest.raises(Empty):
+        queue.receive(timeout=0.01)
+    with pytest.raises(Empty):
+        queue.get(timeout=0.01)
+    for take in (lambda: queue.receive(timeout=60).payload, lambda: queue.get(timeout=60)):
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(take)
+            wait_until(lambda: bool(owner_of(queue).queue.write_side.data_available.waiting))
+            queue.put(b"a")
+            assert waiting.result() == b"a"
 
 
 def test_messages_that_a_transaction_commits_are_its_own() -> None:

@@ -179,6 +179,9 @@ class GroupProgress:
 
     def _number(self, offsets: Iterable[int], number: int) -> None:
         """Record under which number messages are in hand; 0: under none."""
+        if number and not (self.dead or self.returned or self._held or self._held_runs or self.taken_away):
+            self.numbers.update(dict.fromkeys(offsets, number))  # nearly always, and what the loop would do
+            return
         for offset in offsets:
             if number and self.is_out(offset):  # no dead letter is handed out, and nothing that a vote holds
                 self.numbers[offset] = number
@@ -278,7 +281,7 @@ class GroupProgress:
             del self.taken_away[number]
 
     def _forget_numbers(self, first: int, end: int) -> None:
-        for offset in _among(self.numbers, first, end):
+        for offset in range(first, end) if end == first + 1 else _among(self.numbers, first, end):
             self.numbers.pop(offset, None)
 
     # -- Votes -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast.clock import Clock
-from holdfast.errors import StaleReceiptError
+from holdfast.errors import LeaseExpiredError, StaleReceiptError
 from holdfast.persistence.log.log_reader import Record
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
@@ -65,6 +65,19 @@ class DeliveriesInHand:
             for each in deliveries:
                 each.has_expired = each.is_settled = True
                 self._leases.by_offset.pop(each.offset, None)
+
+    def note_lost(self, deliveries: Sequence[Delivery], error: BaseException) -> None:
+        """Take note of a delivery that the owner has taken away, if an error says so."""
+        if isinstance(error, LeaseExpiredError):
+            self.lose([each for each in deliveries if each.offset == error.context.get("offset")])
+
+    def lose_all(self, deliveries: Sequence[Delivery]) -> LeaseExpiredError:
+        """Take note that all was taken away, because the session was found dead; return what the caller hears."""
+        self.lose(deliveries)
+        return LeaseExpiredError(
+            "this process was found dead, as if it was stopped for long, and its messages were given back",
+            offset=deliveries[0].offset,
+        )
 
     # -- Taken ahead -------------------------------------------------------------------------------------------------
 

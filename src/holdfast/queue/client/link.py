@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from holdfast.errors import NOTHING_CAME, ClosedError, Empty, RetryableError, UsageError
+from holdfast.queue.owner.direct import Fetch, Handed
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.protocol.error_text import from_text
 from holdfast.queue.protocol.frames import REQUEST, Frame, ProtocolError, encode_frame
@@ -56,7 +57,7 @@ class LinkLostError(Exception):
 class Answer(NamedTuple):
     """A reply and the payloads behind it; and whether the owner keeps the answer until it is told of its arrival."""
 
-    reply: AnyReply
+    reply: AnyReply | Handed
     payloads: Sequence[bytes]
     is_kept: bool
 
@@ -139,7 +140,7 @@ class OwnerLink:
 
     def ask(
         self,
-        request: AnyRequest,
+        request: AnyRequest | Fetch,
         payloads: Sequence[bytes],
         seconds: float | None,
         is_over: Callable[[], bool] = never,
@@ -148,7 +149,7 @@ class OwnerLink:
     ) -> Answer:
         try:
             reply, found = self._owner.perform(self.session, request, payloads, is_over, again=again)
-            return Answer(reply, found, again or (isinstance(request, Put) and request.is_staged))
+            return Answer(reply, found, again or (type(request) is Put and request.is_staged))
         except ClosedError as error:
             raise LinkLostError(str(error), was_sent=False) from error
 

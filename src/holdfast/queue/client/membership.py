@@ -24,6 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.queue.client.link import Answer, Link, LinkLostError, OwnerLink
 from holdfast.queue.client.owner_finder import InHand
+from holdfast.queue.owner.direct import Fetch
 from holdfast.queue.owner.verbs import HAND_OVER
 from holdfast.queue.protocol.messages import AnyRequest, Commit, Put, SessionLostError, Verb
 from holdfast.queue.threads.lifecycle import forked_error
@@ -166,46 +167,63 @@ class Membership:
         queue.Empty, queue.Full, HoldfastError
             The owner's.
         """
+        sent_to: dict[bytes, int] = {}
         try:
-            return self._ask(request, payloads, seconds, is_over)
+            while True:
+                link = (not sent_to and self._link) or self._link_for(request, sent_to)
+                try:
+                    return link.ask(request, payloads, seconds, is_over, again=bool(sent_to))
+                except (LinkLostError, CommitUnknownError, PoisonedError) as error:
+                    self._end(link, request, error, sent_to)
         finally:
             if self._finder.owns_briefly:
                 self._step_down(has_failed=False)
 
-    def _ask(
-        self, request: AnyRequest, payloads: Sequence[bytes], seconds: float | None, is_over: Callable[[], bool]
-    ) -> Answer:
-        sent_to: dict[bytes, int] = {}
-        while True:
-            try:
-                link = self._link or self._find()
-            except HoldfastError as error:
-                if sent_to:
-                    raise _unanswered(request, error) from error
-                raise
-            if sent_to and link.session not in sent_to.values():
-                raise _unanswered(request, SessionLostError("its session was found dead, and another one has begun"))
-            try:
-                return link.ask(request, payloads, seconds, is_over, again=bool(sent_to))
-            except LinkLostError as error:
-                self._drop(link)
-                if error.was_sent:
-                    sent_to[link.epoch] = link.session
-                if error.is_silent or len(sent_to) >= OWNERS_MAX:
-                    raise _unanswered(request, error) from error
-            except CommitUnknownError as error:
-                self._abdicate(link)
-                if isinstance(request, Put | Commit):
-                    error.context["nonce"] = request.nonce
-                raise
-            except PoisonedError as error:
-                if self._abdicate(link):
-                    raise
-                if sent_to:
-                    raise _unanswered(request, error) from error
-                raise RetryableError(
-                    f"the owner of the queue has failed, the next one comes: try again ({error})"
-                ) from error
+    def fetch(self, fetch: Fetch, is_over: Callable[[], bool]) -> Sequence[bytes] | None:
+        """Have messages taken and finished in one step; None, and nothing was done, if another process owns the queue.
+
+        Raises as :meth:`ask`.
+        """
+        try:
+            while isinstance(link := self._link or self._find(), OwnerLink):
+                try:
+                    return link.ask(fetch, (), fetch.timeout, is_over).payloads
+                except (LinkLostError, CommitUnknownError, PoisonedError) as error:
+                    self._end(link, fetch, error, {})
+            return None
+        finally:
+            if self._finder.owns_briefly:
+                self._step_down(has_failed=False)
+
+    def _link_for(self, request: AnyRequest, sent_to: dict[bytes, int]) -> Link:
+        """Return the way to the owner; raise if a request that was sent can have no answer any more."""
+        try:
+            link = self._link or self._find()
+        except HoldfastError as error:
+            if sent_to:
+                raise _unanswered(request, error) from error
+            raise
+        if sent_to and link.session not in sent_to.values():
+            raise _unanswered(request, SessionLostError("its session was found dead, and another one has begun"))
+        return link
+
+    def _end(self, link: Link, request: AnyRequest | Fetch, error: Exception, sent_to: dict[bytes, int]) -> None:
+        """Part with an owner that has ended or failed; raise unless the request may be sent to the next one."""
+        if isinstance(error, LinkLostError):
+            self._drop(link)
+            if error.was_sent:
+                sent_to[link.epoch] = link.session
+            if error.is_silent or len(sent_to) >= OWNERS_MAX:
+                raise _unanswered(request, error) from error
+            return
+        is_own = self._abdicate(link)
+        if isinstance(error, CommitUnknownError) and isinstance(request, Put | Commit):
+            error.context["nonce"] = request.nonce
+        if isinstance(error, CommitUnknownError) or is_own:
+            raise error
+        if sent_to:
+            raise _unanswered(request, error) from error
+        raise RetryableError(f"the owner of the queue has failed, the next one comes: try again ({error})") from error
 
     def _find(self) -> Link:
         """Find the owner. One thread does; the others wait for it."""
@@ -282,7 +300,7 @@ class Membership:
         self._finder.forget_after_fork()
 
 
-def _unanswered(request: AnyRequest, error: Exception) -> HoldfastError:
+def _unanswered(request: AnyRequest | Fetch, error: Exception) -> HoldfastError:
     if isinstance(request, Put | Commit):
         return CommitUnknownError(
             f"no owner of the queue tells whether this was committed ({error}): look for it before it is put again",

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from itertools import chain
 
 from holdfast.clock import Clock
 from holdfast.errors import (
@@ -25,6 +25,7 @@ from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.consumer.draining import Draining, shut_down_with
 from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.options.failure import GIVEN_BACK, Failure, Redact, redacted
+from holdfast.queue.owner.direct import Fetch, Handed
 from holdfast.queue.protocol.messages import Receipt, SessionLostError, Settle, Take, Taken, Verb
 from holdfast.queue.threads.deadlines import Deadlines
 from holdfast.queue.threads.notifier import Notifier
@@ -73,9 +74,9 @@ class SharedConsumer(DeliveriesInHand):
         self.group = group
         self._redact = redact
         self._large_payloads = large_payloads
-        self._renewals = LeaseRenewals(self._leases, self._lock, partial(self._ask_settle, "extend"))
+        self._renewals = LeaseRenewals(self._leases, self._lock, self._ask_extend)
         self._taking: set[int] = set()
-        self._settling: list[frozenset[int]] = []
+        self._settling: list[Sequence[Delivery]] = []
         self._given_up: list[int] = []
         self._deliveries_max = 0
         self._draining = Draining(clock)
@@ -90,8 +91,22 @@ class SharedConsumer(DeliveriesInHand):
         return self.get_many(1, timeout)[0]
 
     def get_many(self, count_max: int, timeout: float | None) -> list[bytes]:
-        """Take up to ``count_max`` messages and finish them; return their payloads."""
-        deliveries = self.receive(count_max, timeout)
+        """Take up to ``count_max`` messages and finish them; return their payloads.
+
+        The owner's own process does both in one step. Another one has messages in hand before it finishes them: else
+        they were lost with an answer that does not arrive.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._membership.is_owner and not self._ahead:
+            fetch = Fetch(self.group, count_max, self._seconds_to_wait(deadline))
+            try:
+                payloads = self._membership.fetch(fetch, self._must_look())
+            except Empty:
+                self._check_more(deadline, None)
+                continue
+            if payloads is not None:
+                return list(payloads)
+        deliveries = self._receive((), count_max, deadline, None, None)
         self.ack(deliveries)
         return [each.payload for each in deliveries]
 
@@ -103,31 +118,27 @@ class SharedConsumer(DeliveriesInHand):
         lease_seconds: float | None = None,
     ) -> list[Delivery]:
         """Take up to ``count_max`` messages and lease them. As ``ReadSide.receive``."""
-        return self._receive((), count_max, timeout, holder, lease_seconds)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return self._receive((), count_max, deadline, holder, lease_seconds)
 
     def ack_and_receive(
         self, deliveries: Sequence[Delivery], count_max: int, timeout: float | None, lease_seconds: float | None = None
     ) -> list[Delivery]:
         """Finish deliveries, and take others with the same request. As ``ReadSide.ack_and_receive``."""
-        return self._receive(deliveries, count_max, timeout, None, lease_seconds)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return self._receive(deliveries, count_max, deadline, None, lease_seconds)
 
     def _receive(
         self,
         finished: Sequence[Delivery],
         count_max: int,
-        timeout: float | None,
+        deadline: float | None,
         holder: Holder | None,
         lease_seconds: float | None,
     ) -> list[Delivery]:
-        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._lifecycle.check()
-            self.deadlines.expire_due()
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            seconds = WAIT_SECONDS_MAX if left is None else min(left, WAIT_SECONDS_MAX)
-            if self._draining.is_on:
-                seconds = min(seconds, _DRAIN_PAUSE_SECONDS)
-            if not finished and (claimed := self.claim_ahead(holder, lease_seconds, self.extend)):
+            seconds = self._seconds_to_wait(deadline)
+            if self._ahead and not finished and (claimed := self.claim_ahead(holder, lease_seconds, self.extend)):
                 return claimed
             try:
                 if not finished:
@@ -139,31 +150,52 @@ class SharedConsumer(DeliveriesInHand):
             except SessionLostError:  # its number was of the session before
                 continue
             except Empty:
-                if self._is_drained(holder):
-                    raise self.ending() from None
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise Empty(NOTHING_CAME) from None
+                self._check_more(deadline, holder)
+
+    def _seconds_to_wait(self, deadline: float | None) -> float:
+        """Return how long one request may wait. Raises if takes are refused."""
+        if self._lifecycle.refusal is not None:  # as check() does, without the call
+            raise self._lifecycle.refusal()
+        if self.deadlines.pending:
+            self.deadlines.expire_due()
+        if deadline is None and not self._draining.is_on:
+            return WAIT_SECONDS_MAX
+        longest = _DRAIN_PAUSE_SECONDS if self._draining.is_on else WAIT_SECONDS_MAX
+        return longest if deadline is None else min(longest, max(0.0, deadline - time.monotonic()))
+
+    def _check_more(self, deadline: float | None, holder: Holder | None) -> None:
+        """Raise unless it is worth asking again, after nothing was found."""
+        if self._is_drained(holder):
+            raise self.ending() from None
+        if deadline is not None and time.monotonic() >= deadline:
+            raise Empty(NOTHING_CAME) from None
 
     def _ack_and_take(
         self, finished: Sequence[Delivery], count_max: int, seconds: float, lease_seconds: float | None
     ) -> list[Delivery]:
         """Finish deliveries and take others; return none once they are finished, and nothing came."""
-        was_draining = self._draining.is_on
+        must_look = self._must_look()
         taken: list[Delivery] = []
 
         def ask(live: Sequence[Delivery]) -> None:
             try:
                 taken.extend(self._take(count_max, seconds, None, lease_seconds, receipts_of(live)))
             except Empty:
-                if self._must_look(was_draining=was_draining):  # it may not have been sent
+                if must_look():  # it may not have been sent
                     self._membership.ask(Settle(self.group, "ack", receipts_of(live)))
 
-        self._settle_by(lambda live: self._ask_about(live, ask), finished, None)
+        self._settle_by(ask, finished, None)
         return taken
 
-    def _must_look(self, *, was_draining: bool) -> bool:
-        """Whether it was closed or shut down since: a take of a drain asks for what is left."""
-        return self._lifecycle.refusal is not None or self._draining.is_on is not was_draining
+    def _must_look(self) -> Callable[[], bool]:
+        """Return what tells whether this was closed or shut down since: a take of a drain asks for what is left."""
+        return self._is_closed if self._draining.is_on else self._is_ending
+
+    def _is_closed(self) -> bool:
+        return self._lifecycle.refusal is not None
+
+    def _is_ending(self) -> bool:
+        return self._lifecycle.refusal is not None or self._draining.is_on
 
     def _take(
         self,
@@ -176,28 +208,25 @@ class SharedConsumer(DeliveriesInHand):
     ) -> list[Delivery]:
         number = self._membership.next_number()
         self._taking.add(number)
-        was_draining = self._draining.is_on
-
-        def must_look() -> bool:
-            return self._must_look(was_draining=was_draining) or is_over()
-
+        must_look = ending = self._must_look()
+        if is_over is not never:
+            must_look = lambda: ending() or is_over()  # noqa: E731  # most takes have none
         try:
             take = Take(self.group, number, count_max, lease_seconds, seconds, list(finished))
             reply, payloads, _ = self._membership.ask(take, (), seconds, must_look)
-            assert isinstance(reply, Taken), "an owner answers a take by messages or an error"
-            self._deliveries_max = reply.deliveries_max
-            if reply.places:
-                payloads = list(payloads)
-                for which, place in reply.places.items():
-                    payloads[which] = self._large_payloads.read(reply.messages[which][0], place)
-            deliveries = [
-                Delivery(self, (offset, timestamp, headers, payload, 0, 0), delivery_count, holder, number=number)
-                for (offset, timestamp, headers, delivery_count), payload in zip(reply.messages, payloads, strict=True)
-            ]
+            if type(reply) is Handed:
+                handed, self._deliveries_max = reply
+                granted_seconds = handed[0].lease_seconds
+                deliveries = [Delivery(self, each.record, each.delivery_count, holder, number) for each in handed]
+            else:
+                assert isinstance(reply, Taken), "an owner answers a take by messages or an error"
+                granted_seconds = reply.lease_seconds
+                deliveries = self._taken(reply, payloads, holder, number)
             with self._lock:
-                self.end_former(deliveries)
-                self._leases.grant(deliveries, reply.lease_seconds)
-            self._upkeep.wake_by(time.monotonic() + reply.lease_seconds * LOOK)
+                if self._leases.by_offset:
+                    self.end_former(deliveries)
+                self._leases.grant(deliveries, granted_seconds)
+            self._upkeep.wake_by(time.monotonic() + granted_seconds * LOOK)
             if self._lifecycle.refusal is not None:  # behind the line above: what was not given back by then is now
                 self._give_back()
                 raise self._lifecycle.refusal()
@@ -209,6 +238,18 @@ class SharedConsumer(DeliveriesInHand):
             raise
         finally:
             self._taking.discard(number)
+
+    def _taken(self, reply: Taken, payloads: Sequence[bytes], holder: Holder | None, number: int) -> list[Delivery]:
+        """Return the deliveries of a take by another process."""
+        self._deliveries_max = reply.deliveries_max
+        if reply.places:
+            payloads = list(payloads)
+            for which, place in reply.places.items():
+                payloads[which] = self._large_payloads.read(reply.messages[which][0], place)
+        return [
+            Delivery(self, (offset, timestamp, headers, payload, 0, 0), delivery_count, holder, number)
+            for (offset, timestamp, headers, delivery_count), payload in zip(reply.messages, payloads, strict=True)
+        ]
 
     def check_taking(self) -> None:
         """Refuse if takes are refused: the handle was shut down at once, or closed."""
@@ -223,7 +264,7 @@ class SharedConsumer(DeliveriesInHand):
 
     def ack(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
         """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, if one is stale."""
-        self._settle("ack", deliveries, holder)
+        self._settle_by(self._ask_ack, deliveries, holder)
 
     def nack(
         self,
@@ -256,7 +297,7 @@ class SharedConsumer(DeliveriesInHand):
             self._lifecycle.check_alive()
             self._leases.check(live, None)
         for each in live:
-            self._ask_settle("extend", (each,), each.lease_seconds if seconds is None else seconds)
+            self._ask_extend((each,), each.lease_seconds if seconds is None else seconds)
             with self._lock:
                 self._leases.grant((each,), each.lease_seconds if seconds is None else seconds)
 
@@ -274,47 +315,48 @@ class SharedConsumer(DeliveriesInHand):
         self, ask: Callable[[Sequence[Delivery]], object], deliveries: Sequence[Delivery], holder: Holder | None
     ) -> None:
         """End live deliveries here, and have the owner asked to settle them; have them in hand again if that fails."""
-        live = list(dict.fromkeys(deliveries))
-        if not live:
+        if not deliveries:
             return
+        live = deliveries if len(deliveries) == 1 else list(dict.fromkeys(deliveries))
         is_ending = False
-        numbers = frozenset([each.number for each in live])
-        self._settling.append(numbers)  # an owner that begins meanwhile must not give them back
+        self._settling.append(live)  # an owner that begins meanwhile must not give them back
         try:
             with self._lock:
-                self._lifecycle.check_alive()
+                if self._lifecycle.refusal is not None:
+                    self._lifecycle.check_alive()
                 self._leases.run_out()
                 self._leases.check(live, holder)
                 is_ending = True
                 self._leases.end(live)  # first: no other thread settles them too
             ask(live)
+        except SessionLostError as error:
+            raise self.lose_all(live) from error
         except BaseException as error:
             if is_ending:
+                self.note_lost(live, error)
                 self.take_back(live, error)
             raise
         finally:
-            self._settling.remove(numbers)
+            self._settling.remove(live)
 
     def _ask_settle(
         self, verb: str, deliveries: Sequence[Delivery], seconds: float | None = None, failure: Failure | None = None
     ) -> None:
         why = None if failure is None else (failure.reason, failure.detail, failure.exception, failure.trace)
-        settle = Settle(self.group, verb, receipts_of(deliveries), seconds, why)
-        self._ask_about(deliveries, lambda live: self._membership.ask(settle))
+        self._membership.ask(Settle(self.group, verb, receipts_of(deliveries), seconds, why))
 
-    def _ask_about(self, deliveries: Sequence[Delivery], ask: Callable[[Sequence[Delivery]], object]) -> None:
-        """Ask the owner to settle deliveries, and take note of those that it has taken away."""
+    def _ask_ack(self, deliveries: Sequence[Delivery]) -> None:
+        self._membership.ask(Settle(self.group, "ack", receipts_of(deliveries)))
+
+    def _ask_extend(self, deliveries: Sequence[Delivery], seconds: float | None = None) -> None:
+        """Ask the owner for longer leases."""
         try:
-            ask(deliveries)
+            self._ask_settle("extend", deliveries, seconds)
         except LeaseExpiredError as error:
-            self.lose([each for each in deliveries if each.offset == error.context.get("offset")])
+            self.note_lost(deliveries, error)
             raise
         except SessionLostError as error:
-            self.lose(deliveries)
-            raise LeaseExpiredError(
-                "this process was found dead, as if it was stopped for long, and its messages were given back",
-                offset=deliveries[0].offset,
-            ) from error
+            raise self.lose_all(deliveries) from error
 
     def redacted(self, failure: Failure) -> Failure:
         """Return a failure with texts that may be stored and logged."""
@@ -329,9 +371,8 @@ class SharedConsumer(DeliveriesInHand):
     def numbers_in_hand(self) -> list[int]:
         """Return the delivery numbers of what is in hand, or is being taken or settled."""
         with self._lock:
-            return list(
-                {*self._taking, *(each.number for each in self._leases.by_offset.values())}.union(*self._settling)
-            )
+            in_hand = chain(self._leases.by_offset.values(), *self._settling)
+            return list({*self._taking, *(each.number for each in in_hand)})
 
     def lose_session(self) -> None:
         """Note that all deliveries in hand are stale: the session was found dead."""

@@ -65,7 +65,7 @@ class SharedProducer:
             put = Put(nonce, self._is_synced, dedup_id, {}, timeout, is_staged=True)
             return self._stage(put, nonce.hex(), payloads, headers, timeout)
         put = Put(nonce, self._is_synced, dedup_id, headers, timeout)
-        return self._ask(put, lambda: self._membership.ask(put, payloads, timeout))
+        return self._ask(put, self._membership.ask, put, payloads, timeout)
 
     def commit(
         self,
@@ -84,7 +84,7 @@ class SharedProducer:
             return self._stage(request, transaction_id, payloads, headers, timeout)
         parts = _parts(participants)
         commit = Commit(nonce, transaction_id, dict(headers), timeout, group, list(receipts), False, parts)
-        return self._ask(commit, lambda: self._membership.ask(commit, payloads, timeout))
+        return self._ask(commit, self._membership.ask, commit, payloads, timeout)
 
     def stage(self, nonce: bytes) -> BatchFileWriter:
         """Begin a batch file for a transaction. Raises DiskFullError or StorageError."""
@@ -102,7 +102,7 @@ class SharedProducer:
     ) -> range:
         """As :meth:`commit`, with the puts in a batch file; it is gone once this returns."""
         request = _staged(nonce, transaction_id, group, receipts, timeout, participants)
-        return self._ask(request, lambda: self._staging.ask(writer, request, transaction_id, timeout))
+        return self._ask(request, self._staging.ask, writer, request, transaction_id, timeout)
 
     # -- Preparing ---------------------------------------------------------------------------------------------------
 
@@ -144,15 +144,16 @@ class SharedProducer:
         self._lifecycle.check()
         writer = self._staging.staged(request.nonce, payloads, headers)
         try:
-            return self._ask(request, lambda: self._staging.ask(writer, request, transaction_id, timeout))
+            return self._ask(request, self._staging.ask, writer, request, transaction_id, timeout)
         except BaseException:
             discard(writer)
             raise
 
-    def _ask(self, request: Put | Commit, ask: Callable[[], Answer]) -> range:
-        self._lifecycle.check()
+    def _ask(self, request: Put | Commit, ask: Callable[..., Answer], *asked: object) -> range:
+        if self._lifecycle.refusal is not None:  # as check() does, without the call
+            raise self._lifecycle.refusal()
         try:
-            answer = ask()
+            reply, _, is_kept = ask(*asked)
         except CommitUnknownError:
             self._give_up(request)
             raise
@@ -161,9 +162,8 @@ class SharedProducer:
         except BaseException:  # interrupted
             self._give_up(request)
             raise
-        reply = answer.reply
-        assert isinstance(reply, Offsets), "an owner answers a put by offsets or an error"
-        if answer.is_kept:
+        assert type(reply) is Offsets, "an owner answers a put by offsets or an error"
+        if is_kept:
             self._upkeep.answered(thread_of(request.nonce), count_of(request.nonce))
         return range(reply.first, reply.first + reply.count)
 

@@ -44,8 +44,9 @@ class Staging:
 
     def is_wanted(self, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> bool:
         """Whether these do not go into one frame; an owner in this process needs none."""
-        size = sum(map(len, payloads)) + sum(map(len, headers.values()))
-        return size > STAGED_BYTES and not self._membership.is_owner
+        if self._membership.is_owner:
+            return False
+        return sum(map(len, payloads)) + sum(map(len, headers.values())) > STAGED_BYTES
 
     def stage(self, nonce: bytes) -> BatchFileWriter:
         """Begin a batch file, locked until it is closed. Raises DiskFullError or StorageError."""

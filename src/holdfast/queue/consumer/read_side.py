@@ -291,21 +291,43 @@ class ReadSide:
         if holder is None:
             self.give_back_due()
         with self._take_lock:
-            self._lifecycle.check_alive()
-            records = self._leases.check(deliveries, holder)
-            ticket = self._require_progress_store().finish(records)
-            try:  # as _follow, by hand: this is the hot path
-                self._leases.end(deliveries)
-                has_moved = self._leave(records)
-            except BaseException:
-                self._dispatcher.must_read_anew = True
-                raise
+            if self._lifecycle.refusal is not None:
+                self._lifecycle.check_alive()
+            ticket, has_moved = self._finish_leased(deliveries, self._leases.check(deliveries, holder))
         if has_moved or self._draining.is_on:  # wakes takers that wait for messages in hand
             self._source.wake()
         if not is_decided:
             self._settle(ticket)
         elif self._space_available.waiting:
             self._space_available.notify()
+
+    def ack_in_hand(self, receipts: Sequence[tuple[int, int]]) -> bool:
+        """Finish deliveries by their numbers and offsets, all in one step, durably after :meth:`make_durable`.
+
+        False, and nothing is done, if one is not in hand: :meth:`find` tells why.
+        """
+        self.give_back_due()
+        with self._take_lock:
+            if self._lifecycle.refusal is not None:
+                self._lifecycle.check_alive()
+            deliveries = self._leases.named(receipts)
+            if not deliveries:
+                return deliveries is not None
+            _, has_moved = self._finish_leased(deliveries, sorted([each.record for each in deliveries]))
+        if has_moved or self._draining.is_on:
+            self._source.wake()
+        return True
+
+    def _finish_leased(self, deliveries: Sequence[Delivery], records: list[Record]) -> tuple[int, bool]:
+        """Finish deliveries in hand; return the ticket to make that durable, and whether it has made others ready."""
+        assert self._progress_store is not None, "a delivery is handed out behind the beginning"
+        ticket = self._progress_store.finish(records)
+        try:  # as _follow, by hand: this is the hot path
+            self._leases.end(deliveries)
+            return ticket, self._leave(records)
+        except BaseException:
+            self._dispatcher.must_read_anew = True
+            raise
 
     def _settle(self, ticket: int) -> None:
         """Make finished messages as durable as the policy requires, and notify producers that space is available."""
@@ -517,10 +539,7 @@ class ReadSide:
         self.give_back_due()
         with self._take_lock:
             self._lifecycle.check_alive()
-            get = self._leases.by_offset.get
-            found = [get(offset) for _, offset in receipts]
-        live = [each for each, (number, _) in zip(found, receipts, strict=True) if each and each.number == number]
-        return live if len(live) == len(receipts) else None
+            return self._leases.named(receipts)
 
     def find(self, number: int, offset: int) -> Delivery | Standing:
         """Return the delivery of a message that is in hand under this number, or else what became of it."""

@@ -385,6 +385,16 @@ class Leases:
         """Return the deliveries that a session has in hand."""
         return [each for each in self.by_offset.values() if each.number and each.number >> SESSION_SHIFT == session]
 
+    def named(self, receipts: Sequence[tuple[int, int]]) -> list[Delivery] | None:
+        """Return the deliveries of numbers and offsets, each once; None unless their receivers have all of them."""
+        find, found = self.by_offset.get, {}
+        for number, offset in receipts:
+            delivery = find(offset)
+            if delivery is None or delivery.number != number or delivery.holder is not None:
+                return None
+            found[offset] = delivery
+        return list(found.values())
+
     def check(self, deliveries: Sequence[Delivery], holder: Holder | None) -> list[Record]:
         """Return the records of deliveries in offset order.
 

@@ -96,6 +96,7 @@ class OwnedQueue:
         self.hand_over: Callable[[int], object] = lambda heir: None
         self._lock = threading.Lock()
         self._groups: dict[str, LocalEngine] = {}
+        self._opened: dict[str, ReadSide] = {}
         self._is_closed = False
         self._writes = LocalEngine(storage, clock, path, options.as_owner(), living=living)
         self.write_side: WriteSide = self._writes.handle.require_write_side()
@@ -162,7 +163,7 @@ class OwnedQueue:
 
     def group(self, name: str) -> ReadSide:
         """Return the read side of a group; raises GroupNotFoundError, QueueLockedError, StorageError."""
-        return self.engine(name).handle.require_read_side()
+        return self._opened.get(name) or self.engine(name).handle.require_read_side()
 
     def engine(self, name: str) -> LocalEngine:
         """Return what has a group open; raises as :meth:`group`."""
@@ -180,6 +181,7 @@ class OwnedQueue:
                     self._storage, self._clock, self._path, options, beside=self._writes, living=self._living
                 )
                 self._groups[name] = engine
+                self._opened[name] = engine.handle.require_read_side()
             return engine
 
     def handle_of(self, group: str) -> QueueHandle:
@@ -319,6 +321,8 @@ class OwnedQueue:
             One is not in hand any more; nothing was done.
         """
         side = self.group(settle.group)
+        if settle.verb == "ack" and side.ack_in_hand(settle.receipts):
+            return  # nearly always
         deliveries = self.find(settle.group, settle.receipts, settle.verb)
         if settle.verb == "ack":
             side.ack(deliveries, is_decided=True)

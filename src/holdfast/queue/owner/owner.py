@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import Empty, HoldfastError, LeaseExpiredError, UsageError
+from holdfast.errors import NOTHING_CAME, Empty, HoldfastError, LeaseExpiredError, UsageError
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.persistence.ownership.places import owner_directory
 from holdfast.persistence.ownership.sessions import NO_NUMBER, Sessions
+from holdfast.queue.consumer.read_side import ReadSide
+from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.queue_options import Options
+from holdfast.queue.owner.direct import Fetch, Handed
 from holdfast.queue.owner.machine import Machine
 from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.verbs import perform_verb
@@ -29,7 +34,6 @@ from holdfast.queue.protocol.messages import (
     Put,
     Settle,
     Take,
-    Taken,
     Verb,
 )
 from holdfast.queue.transport.endpoint import Endpoint
@@ -38,6 +42,8 @@ from holdfast.queue.transport.server_loop import ServerLoop
 from holdfast.threads import no_thread_error, start_thread
 
 logger = logging.getLogger("holdfast")
+
+Found = TypeVar("Found", Delivery, bytes)
 
 
 class Owner:
@@ -124,8 +130,14 @@ class Owner:
     # -- Handles of this process -------------------------------------------------------------------------------------
 
     def perform(
-        self, session: int, request: AnyRequest, payloads: Sequence[bytes], is_over: Callable[[], bool], *, again: bool
-    ) -> tuple[AnyReply, list[bytes]]:
+        self,
+        session: int,
+        request: AnyRequest | Fetch,
+        payloads: Sequence[bytes],
+        is_over: Callable[[], bool],
+        *,
+        again: bool,
+    ) -> tuple[AnyReply | Handed, Sequence[bytes]]:
         """Perform a request of a session of this process, in its own thread; return the reply and its payloads.
 
         A wait for messages ends with queue.Empty at a :meth:`wake` behind which ``is_over()`` is true. ``again``: an
@@ -138,34 +150,32 @@ class Owner:
         queue.Empty, queue.Full, HoldfastError
             As the verb itself.
         """
+        kind = type(request)
         try:
-            return self._perform(session, request, payloads, is_over, again=again)
+            if kind is Put:
+                return self._put(session, request, payloads, again=again), []  # type: ignore[arg-type]
+            if kind is Take:
+                return self._take(request, is_over, again=again), []  # type: ignore[arg-type]
+            if kind is Settle:
+                return self._settle(request), []  # type: ignore[arg-type]
+            if kind is Fetch:
+                return _DONE, self._fetch(request, is_over)  # type: ignore[arg-type]
+            return self._perform(request, payloads), []  # type: ignore[arg-type]
         except LeaseExpiredError as error:  # the caller hears of it for sure
-            self.queue.forget_taken_away(request, error)
+            self.queue.forget_taken_away(request, error)  # type: ignore[arg-type]
             raise
 
-    def _perform(
-        self, session: int, request: AnyRequest, payloads: Sequence[bytes], is_over: Callable[[], bool], *, again: bool
-    ) -> tuple[AnyReply, list[bytes]]:
-        if isinstance(request, Put):
-            return self._put(session, request, payloads, again=again), []
-        if isinstance(request, Take):
-            return self._take(request, is_over)
-        if isinstance(request, Settle):
-            self.queue.settle(request)
-            if request.verb == "ack":
-                self.queue.group(request.group).make_durable()
-            return _DONE, []
+    def _perform(self, request: AnyRequest, payloads: Sequence[bytes]) -> AnyReply:
         if isinstance(request, Commit):
             offsets = self.queue.commit(0, request, payloads, request.timeout)
-            return Offsets(offsets.start, len(offsets)), []
+            return Offsets(offsets.start, len(offsets))
         if isinstance(request, Verb):
-            return Done(perform_verb(self.queue, 0, request.group, request.fields)), []
+            return Done(perform_verb(self.queue, 0, request.group, request.fields))
         if isinstance(request, Arrived):
             self.queue.write_side.acknowledge_answers(request.thread, request.count)
         elif isinstance(request, Attach):
             self.queue.attach(request.group, request.settings, request.configured, is_new=request.is_new)
-        return _DONE, []
+        return _DONE
 
     def _put(self, session: int, put: Put, payloads: Sequence[bytes], *, again: bool) -> Offsets:
         if put.is_staged:
@@ -196,22 +206,40 @@ class Owner:
             self.queue.write_side.confirm(offsets.stop, synced=put.synced)
         return Offsets(offsets.start, len(offsets))
 
-    def _take(self, take: Take, is_over: Callable[[], bool]) -> tuple[Taken, list[bytes]]:
+    def _settle(self, settle: Settle) -> Done:
+        if settle.verb == "ack":
+            side = self.queue.group(settle.group)
+            if not side.ack_in_hand(settle.receipts):  # seldom, and then this tells why
+                self.queue.settle(settle)
+            side.make_durable()
+        else:
+            self.queue.settle(settle)
+        return _DONE
+
+    def _take(self, take: Take, is_over: Callable[[], bool], *, again: bool) -> Handed:
         side = self.queue.group(take.group)
         if take.finished:
             self.queue.finish(take)
             side.make_durable()
-        deadline = None if take.timeout is None else time.monotonic() + take.timeout
-        while True:
+        found = side.in_hand(take.number) if again else []
+        if not found:
             try:
-                deliveries = self.queue.take(take, 0)
-                break
+                found = side.receive(take.count_max, 0, None, take.lease, number=take.number)
             except Empty:
-                left = None if deadline is None else deadline - time.monotonic()
-                if is_over() or (left is not None and left <= 0):
-                    raise
-                side.wait_for_more(left, is_over)
-        return self.queue.taken(take.group, deliveries), [each.payload for each in deliveries]
+                found = _wait_and(
+                    lambda: side.receive(take.count_max, 0, None, take.lease, number=take.number),
+                    side,
+                    take.timeout,
+                    is_over,
+                )
+        return Handed(found, side.deliveries_max)
+
+    def _fetch(self, fetch: Fetch, is_over: Callable[[], bool]) -> list[bytes]:
+        side = self.queue.group(fetch.group)
+        try:
+            return side.get_many(fetch.count_max, 0)
+        except Empty:
+            return _wait_and(lambda: side.get_many(fetch.count_max, 0), side, fetch.timeout, is_over)
 
     def wake(self) -> None:
         """Have threads of this process that wait for messages check whether that is over."""
@@ -279,6 +307,20 @@ class Owner:
         self._closing.pop_all()
         self._loop.forget()
         self.queue.forget_after_fork()
+
+
+def _wait_and(
+    take: Callable[[], list[Found]], side: ReadSide, timeout: float | None, is_over: Callable[[], bool]
+) -> list[Found]:
+    """Wait for messages until a take finds some; raise what it has raised once the time is over."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        now = time.monotonic()
+        if is_over() or now >= deadline:
+            raise Empty(NOTHING_CAME)
+        side.wait_for_more(None if timeout is None else deadline - now, is_over)
+        with suppress(Empty):
+            return take()
 
 
 _DONE = Done({})
