@@ -175,7 +175,7 @@ def test_a_closed_service_says_so(service: QueueService) -> None:
 def test_the_default_mode_is_that_of_the_queue_below(tmp_path: Path) -> None:
     """It is said there only; a queue may have another one than its service."""
     with (
-        PersistentQueue(tmp_path / "plain", mode="exclusive") as plain,
+        PersistentQueue(tmp_path / "plain") as plain,
         QueueService(tmp_path / "data", catalog=False) as service,
         QueueService(tmp_path / "shared", mode="shared", catalog=False) as shared,
     ):
