@@ -429,6 +429,15 @@ def test_a_purge_finishes_what_is_ready(queue: PersistentQueue) -> None:
     assert drained(queue) == [b"a"]
 
 
+def test_a_queue_that_was_shut_down_at_once_is_not_purged(queue: PersistentQueue) -> None:
+    """What is left stays on the disk."""
+    queue.put_many([b"a", b"b"])
+    queue.shutdown(immediate=True)
+    with pytest.raises(ShutDown):
+        queue.purge()
+    assert queue.stats().depth == 2
+
+
 def test_a_paused_group_hands_nothing_out(queue: PersistentQueue) -> None:
     """Until it is resumed, or its time is over."""
     queue.put_many([b"a", b"b"])
@@ -465,6 +474,15 @@ def test_settings_are_changed_while_the_queue_is_open(queue: PersistentQueue) ->
     assert len(queue.dead) == 1
     queue.configure(reset=["maxsize"])
     assert queue.maxsize == 0
+
+
+@pytest.mark.parametrize("wrong", [{"max_bytes": 1}, {"lease_seconds": -1}, {"dedup_max": 0}], ids=str)
+def test_a_setting_that_cannot_work_is_refused(queue: PersistentQueue, wrong: dict[str, Any]) -> None:
+    """With the error that says so, and nothing is changed."""
+    before = queue.settings
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        queue.configure(**wrong)
+    assert queue.settings == before
 
 
 def test_another_setting_than_the_queue_has_is_refused(queue: PersistentQueue, open_queue: Open, way: str) -> None:

@@ -395,6 +395,7 @@ class SharedConsumer(DeliveriesInHand):
 
     def purge(self, note: Callable[[int], object]) -> int:
         """Finish all messages that are ready now; return how many."""
+        self._lifecycle.check()
         reply = self._membership.ask(Verb(self.group, {"verb": "purge"}), (), None).reply
         count = int(reply.result["count"])  # type: ignore[union-attr]
         note(count)

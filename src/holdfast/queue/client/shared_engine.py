@@ -26,7 +26,7 @@ from holdfast.queue.client.staging import Staging
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Options
-from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, stored
+from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, checked, stored
 from holdfast.queue.owner.reports import report_of
 from holdfast.queue.protocol.messages import Attach, Done, Verb
 from holdfast.threads import start_thread
@@ -115,7 +115,7 @@ class SharedEngine:
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Have settings changed. As :meth:`PersistentQueue.configure`."""
-        asked = {"verb": "configure", "settings": stored(settings, _EVERY), "reset": list(reset)}
+        asked = {"verb": "configure", "settings": stored(checked(settings), _EVERY), "reset": list(reset)}
         self._ask(self._group, asked)
         self.handle.settings.refresh(self.handle.storage, self.handle.directory)
         values = self.handle.settings.values
