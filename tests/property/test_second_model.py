@@ -227,13 +227,6 @@ def half_of_what_was_refused(judge: Judge) -> None:
     judge.told(Call("put", NOW, {"payload": b"c"}), Answer(error="Full"))
 
 
-def another_owners_setting(judge: Judge) -> None:
-    """Change a setting of the queue through a handle that only consumes."""
-    judge.told(Call("close", NOW), Answer())
-    judge.told(Call("open", NOW, {"given": {}, "mode": "consume"}), Answer())
-    configured(judge, maxsize=2)
-
-
 def wrong_figures(judge: Judge) -> None:
     """Show a setting that was reset."""
     configured(judge, lease_seconds=4)
@@ -252,7 +245,6 @@ SETTINGS += [forgotten_at_a_longer_window, remembered_beyond_a_shorter_window, o
 SETTINGS += [
     swept_too_late,
     a_group_by_the_rules_of_another,
-    another_owners_setting,
     wrong_figures,
     less_than_two_files,
 ]

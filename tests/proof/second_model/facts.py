@@ -189,7 +189,6 @@ class State:
     has_new_groups: bool = False  # made or deleted by the present handle
     retried: int = 0
     end: str = ""  # of the present handle: closed, or shut down at once
-    mode: str = "exclusive"  # of the present handle
     sweeps_from: int = 0  # when the handle was opened, or the time that letters are kept was changed
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the queue
 

@@ -48,6 +48,7 @@ OF_GROUP: dict[str, tuple[Any, ...]] = {
 
 STARTS: tuple[str | int, ...] = ("earliest", "latest", 0, 3)
 OPEN_MAX = 3
+VISIT_MAX = 20
 EXPECTED = (Empty, Full, ShutDown, HoldfastError)  # what a call may raise: whether it may here is for the judge to say
 
 
@@ -323,7 +324,7 @@ class Player:
         self.end()
         names = [name for name in GROUPS if name in self.groups()]
         self.group = self.rng.choice(names or ["default"])
-        if self.rng.random() < 0.3:
+        if self.rng.random() < 0.5:
             self.visit()
         if self.rng.random() < 0.3:
             self.make(self.opens_otherwise)
@@ -333,9 +334,7 @@ class Player:
         """Ask for settings that may be others than the queue's; what was never set is set then."""
         rng, known = self.rng, OF_QUEUE | OF_GROUP
         asked = {name: rng.choice(known[name]) for name in rng.sample(sorted(known), 2)}
-        with PersistentQueue(
-            ROOT, storage=self.storage, clock=self.clock, group=self.group, **{"mode": "exclusive", **asked}
-        ):
+        with PersistentQueue(ROOT, mode="exclusive", storage=self.storage, clock=self.clock, group=self.group, **asked):
             self.note({}, asked)
 
     def end(self) -> None:
@@ -348,16 +347,20 @@ class Player:
             self.go_on_with(self.left_by(how))
 
     def visit(self) -> None:
-        """Open the queue in a mode that has not both sides: one that takes purges, others are refused."""
-        modes: list[Mode] = ["consume", "consume", "produce", "read_only"]
-        mode = self.rng.choice(modes)
-        self.open(mode=mode)
-        if mode != "consume":
+        """Open the queue in another mode: share it, or change nothing.
+
+        While it is shared, no time passes: a client extends its leases by the time of the system, which is another one.
+        """
+        if self.rng.random() < 0.25:
+            self.open(mode="read_only")
             self.make(self.queue.purge)
             self.queue.close()
             return
-        for verb in (self.takes, self.settles, self.configures, lambda: self.queue.purge, self.takes):
-            self.step(verb())
+        self.open(mode="shared")
+        kinds = [self.puts, self.takes, self.takes, self.settles, self.settles, self.transacts, self.transacts]
+        kinds += [self.rules, self.configures, lambda: self.queue.purge, lambda: self.queue.prepared]
+        for _ in range(self.rng.randint(2, VISIT_MAX)):
+            self.step(self.rng.choice(kinds)())
         self.end()
 
     def groups(self) -> list[str]:

@@ -11,6 +11,7 @@ from proof.second_model.facts import DisagreementError
 from proof.second_model.histories import Player
 from proof.second_model.witness import watching
 from support.builders.small_steps import small_steps
+from support.owners.machine_link import machine_links
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Run:
 def judged_history(seed: int, step_count: int) -> Run:
     """Play one history to its end, or to the first answer that is not allowed."""
     full = patch.object(Capacity, "wait", side_effect=Full)  # nobody else could make room meanwhile
-    with watching() as watch, full, small_steps():
+    with watching() as watch, full, small_steps(), machine_links():
         player = Player(seed)
         try:
             player.play(step_count)

@@ -27,6 +27,10 @@ BOUNDED = frozenset({"put", "put_many", "tx_commit", "tx_prepare", "full"})
 """Verbs that ask whether there is space: the judge of a queue with ``max_bytes`` is told which data files there are."""
 
 
+OF_FILES = frozenset({"stats", "peek", "browse", "qsize"})
+"""Verbs that show what stands in the files, and not what an owner has in memory, to a handle that shares the queue."""
+
+
 @dataclass
 class DurabilityCheck:
     """What is known of one disk: its judge, and who has which number."""
@@ -66,6 +70,7 @@ class Watch:
         self.by_storage: dict[int, tuple[SimulatedStorage, DurabilityCheck]] = {}
         self.by_object: dict[int, tuple[Any, DurabilityCheck]] = {}
         self.without_takes: set[int] = set()  # handles of modes that take nothing
+        self.sharing: set[int] = set()  # handles that look at the files only
         self.disagreements: list[str] = []
         self.call_count = 0
         self.lost_count = 0
@@ -90,11 +95,11 @@ class Watch:
             return
         known = self.by_storage.get(id(storage))
         mode = given.get("mode", "exclusive")
-        if known is not None and mode in ("produce", "read_only"):
+        if known is not None and mode == "read_only":
             self.without_takes.add(id(queue))
             self.remember(queue, known[1])
             return
-        is_followed = mode in ("exclusive", "consume") and "also_read" not in given
+        is_followed = mode in ("exclusive", "shared")
         group = given.get("group", "default")
         if known is None:
             judge = Judge(settings(given), group) if is_followed and is_new(storage) else None
@@ -104,7 +109,9 @@ class Watch:
             witness = known[1]
             witness.clock, witness.is_open = clock, True
             witness.judge = witness.judge if is_followed else None
-            witness.told("open", {"given": settings(given), "group": group, "mode": mode}, Answer())
+            witness.told("open", {"given": settings(given), "group": group}, Answer())
+        if mode == "shared":
+            self.sharing.add(id(queue))
         self.remember(queue, witness)
         self.remember(queue.groups, witness)
 
@@ -113,7 +120,7 @@ class Watch:
         known = self.by_storage.get(id(given.get("storage")))
         if (
             known is not None
-            and given.get("mode", "exclusive") in ("exclusive", "consume")
+            and given.get("mode", "exclusive") in ("exclusive", "shared")
             and known[1].judge is not None
         ):
             asked = {"given": settings(given), "group": given.get("group", "default")}
@@ -142,6 +149,8 @@ class Watch:
             return call()
         reading = Reading(thing, given, witness.number)
         verb = reader.verb(reading)
+        if id(thing) in self.sharing and verb in OF_FILES:
+            return call()
         if id(thing) in self.without_takes:
             if verb == "close":
                 return call()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from unittest import mock
 
@@ -19,7 +20,7 @@ from holdfast.queue.client.owner_finder import InHand
 from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.protocol.messages import AnyRequest
-from support.owners.served import Client, Served
+from support.owners.served import Client, FakeSessions, Served
 
 _LOOK_SECONDS = 0.005
 """How often a thread that waits for an answer ends a round itself: in the place of a loop that is woken."""
@@ -28,8 +29,8 @@ _LOOK_SECONDS = 0.005
 class Machine:
     """The owner of a queue as several links share it: one thread at a time steps it."""
 
-    def __init__(self, storage: Storage, clock: Clock, path: Path) -> None:
-        self.served = Served(storage, clock, path=path)
+    def __init__(self, storage: Storage, clock: Clock, path: Path, numbers: Iterator[int]) -> None:
+        self.served = Served(storage, clock, FakeSessions(numbers=numbers), path)
         self.lock = threading.Lock()
         self.members = 0
 
@@ -99,12 +100,20 @@ class MachineFinder:
     ----------
     machines : dict of Path to Machine
         The owners.
+    numbers : iterator of int
+        Those of sessions: no two get the same, as what a dead one had in hand stands on the disk.
     storage, clock, path, options
         As of :class:`OwnerFinder`.
     """
 
     def __init__(
-        self, machines: dict[Path, Machine], storage: Storage, clock: Clock, path: Path, options: Options
+        self,
+        machines: dict[Path, Machine],
+        numbers: Iterator[int],
+        storage: Storage,
+        clock: Clock,
+        path: Path,
+        options: Options,
     ) -> None:
         self._machines = machines
         self._path = path
@@ -116,7 +125,7 @@ class MachineFinder:
         *_, self.is_new = open_directory(
             storage, path, create=True, settings=HandleSettings(path, options).of_new_queue
         )
-        self._machine = machines.get(path) or Machine(storage, clock, path)
+        self._machine = machines.get(path) or Machine(storage, clock, path, numbers)
         machines[path] = self._machine
         self._machine.members += 1
 
@@ -155,9 +164,10 @@ class MachineFinder:
 def machine_links() -> Iterator[None]:
     """Have handles of the mode "shared" use owners without sockets, in this process, within the block."""
     machines: dict[Path, Machine] = {}
+    numbers = count(1)
 
     def find(storage: Storage, clock: Clock, path: Path, options: Options) -> MachineFinder:
-        return MachineFinder(machines, storage, clock, path, options)
+        return MachineFinder(machines, numbers, storage, clock, path, options)
 
     with mock.patch.object(shared_engine, "OwnerFinder", find):
         yield

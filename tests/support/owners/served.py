@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -56,10 +56,10 @@ BOUNDS = {"maxsize", "max_bytes"}
 class FakeSessions:
     """The sessions of a directory, as a test says. Those without a name of a file live until they are removed."""
 
-    def __init__(self, *living: int) -> None:
+    def __init__(self, *living: int, numbers: Iterator[int] | None = None) -> None:
         self.living = set(living)
         self._known = set(living)
-        self._numbers = count(1)
+        self._numbers = numbers or count(1)
 
     def admit(self, making: str) -> int:
         number = next(each for each in self._numbers if each not in self._known)

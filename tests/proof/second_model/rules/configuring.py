@@ -29,14 +29,6 @@ def configure(state: State, call: Call, answer: Answer) -> State:
     """Judge configure: stored, and "they count here at once", in the handle that is open and in later ones."""
     changed, reset = call["settings"], call["reset"] or []
     after = configured(state, changed, reset, call.now)
-    if state.mode == "consume" and not OF_GROUP.issuperset({*changed, *reset}):
-        expect(
-            answer.error in ("UsageError", "ConfigError"),
-            f"{CHANGED}: the handle has to own them",
-            "UsageError",
-            answer,
-        )
-        return state
     if not set(reset).isdisjoint(changed) or not can_work(after.options):
         expect(answer.error == "ConfigError", CHANGED, "ConfigError", answer)
         return state

@@ -180,14 +180,11 @@ def open_again(state: State, call: Call, answer: Answer) -> State:
         )
         return before
     expect(answer.error is None, "PersistentQueue", "opened", answer)
-    if call["mode"] == "consume":  # "only the owner writes them": this one owns the group alone
-        state = replace(state, settings=before.settings)
     state = replace(
         state,
         dedup_max=state.options.dedup_max,
         read_end=0,
         end="",
-        mode=call["mode"] or "exclusive",
         sweeps_from=call.now.wall,
         dropped=NOTHING,
         forgotten=Span(0, len(state.ids)),
