@@ -168,7 +168,6 @@ def no_threads() -> Iterator[None]:
         stack.enter_context(patch("holdfast.persistence.log.log_files.close_in_background", lambda file: file.close()))
         living = partial(LocalEngine, living=LIVING.__eq__)
         stack.enter_context(patch("holdfast.queue.persistent_queue.LocalEngine", living))
-        for module in ("engine.idle_handles", "server.request_server"):
-            for verb in ("watch", "unwatch"):
-                stack.enter_context(patch(f"holdfast.queue.{module}.{verb}", lambda watched, clock: None))
+        for verb in ("watch", "unwatch"):
+            stack.enter_context(patch(f"holdfast.queue.engine.idle_handles.{verb}", lambda watched, clock: None))
         yield

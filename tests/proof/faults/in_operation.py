@@ -58,6 +58,9 @@ ADVICE = (
     "check whether",
     "raise the limit",
 )
+OWNER_FAILED: dict[str, tuple[type[HoldfastError], ...]] = {"exclusive": (), "shared": (RetryableError,)}
+"""What a client says whose owner will not work any more: here no other one comes."""
+
 GO_ON = b"go on"
 STAYS = b"stays"
 GO_ON_NAME = name_of(GO_ON)
@@ -260,7 +263,7 @@ class Trial:
                 check_power(self._ground, world.storage, self._viewer, expected, is_done=True)
             for path, queue in world.queues.items():
                 found[path] = finish_all(world, queue)
-        except (PoisonedError, CommitUnknownError) as refusal:
+        except (PoisonedError, CommitUnknownError, *OWNER_FAILED[world.mode]) as refusal:
             is_told = self._is_refused or self._fault.is_forever or operation.syncs_behind
             if not is_told and len(world.queues) == 1:  # of two, one may have to be opened again
                 raise ViolationError(f"the handle is of no use any more: {refusal}") from refusal
@@ -323,10 +326,6 @@ def attempt(call: Call, fault: Fault) -> HoldfastError | None:
     """Make the call; return the error, which has to be the right one."""
     try:
         call()
-    except RetryableError as error:  # of a handle that submits: the owner could not answer
-        if not fault.is_of_storage:
-            raise
-        return error
     except StorageError as error:
         check_error(error, fault)
         return error
@@ -359,6 +358,8 @@ def use_while_failing(world: World, fault: Fault) -> None:
                 try:
                     call()
                 except (Empty, ClosedError):
+                    pass
+                except OWNER_FAILED[world.mode]:
                     pass
                 except StorageError as error:
                     check_error(error, fault)

@@ -150,16 +150,14 @@ def export(world: World) -> Call:
     return lambda: world.queue.dead.export(place)
 
 
-def submitted(*payloads: bytes, has_owner: bool = True) -> Callable[[World], Call]:
-    """Return how to make a put ready that the owner does; where there is none, whoever submits does it in passing."""
+def shared(ready: Callable[[World], Call]) -> Callable[[World], Call]:
+    """Return how to make a call ready through a handle that shares the queue."""
 
-    def ready(world: World) -> Call:
-        if has_owner:
-            make_ready(world)
-        handle = world.submitter()
-        return lambda: handle.put_many(payloads, timeout=5)
+    def in_mode(world: World) -> Call:
+        world.mode = "shared"
+        return ready(world)
 
-    return ready
+    return in_mode
 
 
 PUTS = (
@@ -173,9 +171,8 @@ PUTS = (
     Operation("put, a duplicate", put_again, on_queue(lambda queue: queue.put(b"twice", dedup_id="once"))),
     Operation("put, rolls", nearly_full, on_queue(lambda queue: queue.put(b"new" + LARGE))),
     Operation("put_many, a file of its own", used, on_queue(lambda queue: queue.put_many([b"new" + LARGE * 4, b"2"]))),
-    Operation("put, submitted", used, submitted(b"new")),
-    Operation("put_many, submitted, large", used, submitted(b"new" + LARGE, b"2"), Promise.ALWAYS),
-    Operation("put, submitted, no owner", used, submitted(b"new", has_owner=False), Promise.ALWAYS),
+    Operation("put, shared", used, shared(on_queue(lambda queue: queue.put(b"new")))),
+    Operation("put_many, shared", used, shared(on_queue(lambda queue: queue.put_many([b"new" + LARGE, b"2"])))),
 )
 
 TAKES = (
@@ -191,6 +188,7 @@ TAKES = (
     Operation("receive", used, on_queue(lambda queue: queue.receive(timeout=0)), Promise.NEVER),
     Operation("receive_many", used, on_queue(lambda queue: queue.receive_many(3, timeout=0)), Promise.NEVER),
     Operation("ack", used, first(lambda delivery: delivery.ack())),
+    Operation("ack, shared", used, shared(first(lambda delivery: delivery.ack()))),
     Operation("ack, a batch", used, on_held(3, batch_ack)),
     Operation("ack, a file goes", two_files, past_the_first(1, batch_ack), syncs_behind=True),
     Operation("ack, next generation", used, next_generation),

@@ -13,11 +13,10 @@ from typing import Any
 from unittest import mock
 
 from holdfast import Delivery, DeliveryBatch, FlushPolicy, HoldfastError, PersistentQueue, Transaction
-from holdfast.persistence.exchange.requests import list_requests
-from holdfast.queue.local_engine import LocalEngine
+from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.producer import nonces
 from support.builders.clocks import FakeClock
-from support.builders.handles import handle_of
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 
 MAIN = Path("/q")
@@ -58,36 +57,12 @@ class StandingClock(FakeClock):
         return super().wait(event, None)
 
 
-class ServingClock(FakeClock):
-    """The clock of who submits: while it waits the owner serves, in the same thread, so that runs are the same.
-
-    Where there is no owner, time passes.
-    """
-
-    STEP_SECONDS = 0.25
-
-    def __init__(self, owner: PersistentQueue | None) -> None:
-        super().__init__()
-        self._owner = owner
-        self._thread = threading.current_thread()
-
-    def wait(self, event: threading.Event, seconds: float | None) -> bool:
-        if threading.current_thread() is not self._thread:
-            return super().wait(event, None)
-        if self._owner is not None:
-            engine = self._owner._engine
-            assert isinstance(engine, LocalEngine)
-            server = engine.server
-            assert server is not None
-            with suppress(HoldfastError, OSError):  # as its thread does, which tries again
-                server._serve(list_requests(server._storage, server._requests))
-        self.advance(self.STEP_SECONDS)
-        return event.is_set()
-
-
 @dataclass
 class World:
-    """What an operation works on. ``paths`` are its queues; in ``held`` is what was received for it."""
+    """What an operation works on. ``paths`` are its queues; in ``held`` is what was received for it.
+
+    In the ``mode`` "shared" each queue has a machine without a socket for its owner.
+    """
 
     storage: SimulatedStorage
     policy: FlushPolicy
@@ -97,7 +72,7 @@ class World:
     held: list[Delivery] = field(default_factory=list)
     batch: DeliveryBatch | None = None
     waiting: Delivery | None = None
-    handles: list[PersistentQueue] = field(default_factory=list)
+    mode: Mode = "exclusive"
 
     @property
     def queue(self) -> PersistentQueue:
@@ -113,14 +88,16 @@ class World:
         """Open a queue, with data files as small as they can be and without back-off."""
         options.setdefault("backoff", [])
         options.setdefault("dedup_max", DEDUP_MAX)
-        queue = PersistentQueue(
-            path,
-            flush=self.policy,
-            data_file_bytes=DATA_FILE_BYTES,
-            storage=self.storage,
-            clock=self.clock,
-            **{"mode": "exclusive", **options},
-        )
+        with machine_links():
+            queue = PersistentQueue(
+                path,
+                mode=self.mode,
+                flush=self.policy,
+                data_file_bytes=DATA_FILE_BYTES,
+                storage=self.storage,
+                clock=self.clock,
+                **options,
+            )
         self.queues[path] = queue
         return queue
 
@@ -144,21 +121,9 @@ class World:
         transaction.put_many(payloads)
         return transaction
 
-    def submitter(self) -> PersistentQueue:
-        """Open a handle that submits to the open queue, if it is open; all happens in one thread."""
-        clock = ServingClock(self.queues.get(MAIN))
-        handle = PersistentQueue(MAIN, mode="submit", flush=self.policy, storage=self.storage, clock=clock)
-        side = handle_of(handle).submit_side
-        assert side is not None
-        helper: Any = side._requester._helper
-        helper.call = helper._run
-        self.handles.append(handle)
-        return handle
-
     def close(self) -> None:
         """Close all; where that fails they are closed all the same. Only errors of ours may come."""
-        for queue in [*self.handles, *self.queues.values()]:
+        for queue in self.queues.values():
             with suppress(HoldfastError):
                 queue.close()
-        self.handles.clear()
         self.queues.clear()

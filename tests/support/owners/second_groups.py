@@ -10,12 +10,9 @@ from unittest import mock
 from holdfast import PersistentQueue
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.storage import Storage
-from holdfast.persistence.groups.group_files import DEFAULT_GROUP
 from holdfast.queue import persistent_queue
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Options
-
-_READ_SIDE = "read_side" if Options("read_side", DEFAULT_GROUP).reads else "consume"
 
 
 def open_beside(first: PersistentQueue, group: str, **settings: Any) -> PersistentQueue:
@@ -27,7 +24,7 @@ def open_beside(first: PersistentQueue, group: str, **settings: Any) -> Persiste
 
     def of_group(storage: Storage, clock: Clock, path: Path, options: Options) -> LocalEngine:
         assert isinstance(beside, LocalEngine)
-        opened: LocalEngine = engine(storage, clock, path, replace(options, mode=_READ_SIDE), beside=beside)
+        opened: LocalEngine = engine(storage, clock, path, replace(options, mode="read_side"), beside=beside)
         return opened
 
     with mock.patch.object(persistent_queue, "LocalEngine", of_group):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from datetime import timedelta
 from pathlib import Path
@@ -16,13 +17,17 @@ from holdfast import (
     FlushPolicy,
     GroupNotFoundError,
     PersistentQueue,
+    StorageError,
     UnsupportedVersionError,
 )
 from holdfast.persistence.filesystem.document import read_document, write_document
 from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.options.settings import DEFAULTS
 from support.builders.handles import handle_of
 from support.builders.settings import change_settings, set_anew
+from support.owners.machine_link import machine_links
+from support.storages.simulated_storage import SimulatedStorage
 
 STORAGE = OsStorage()
 
@@ -49,6 +54,24 @@ def test_what_was_never_said_is_not_stored(path: Path) -> None:
         queue.get()
         assert queue.settings == DEFAULTS
     assert documents(path) == ({}, {})
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared", "read_only"])
+@pytest.mark.parametrize("name", ["queue.json", "group.json"])
+def test_settings_that_cannot_be_read_are_an_error_of_the_storage(mode: Mode, name: str) -> None:
+    """And no bare one of the system."""
+    storage = SimulatedStorage()
+    with PersistentQueue("/q", mode="exclusive", storage=storage) as queue:
+        queue.put(b"x")
+        queue.get()
+
+    def fail(verb: str, path: Path) -> None:
+        if (verb, path.name) == ("read_at", name):
+            raise OSError(errno.EIO, "no", str(path))
+
+    storage.before_verb = fail
+    with machine_links(), pytest.raises(StorageError), PersistentQueue("/q", mode=mode, storage=storage) as queue:
+        queue.get(timeout=0)
 
 
 def test_a_handle_that_says_nothing_takes_what_is_stored(path: Path) -> None:

@@ -128,7 +128,8 @@ class QueueHandle:
         own_capacity = Capacity(0, None, self._lag_depth, self._disk_bytes_with)
         self.capacity: Capacity = own_capacity if beside is None else beside.capacity
         if not options.writes:  # else once this handle has the lock: the owner before may change them
-            self._adopt_settings(is_owner=False)
+            with storage_errors("reading settings", root):
+                self._adopt_settings(is_owner=False)
         try:
             with storage_errors("opening the queue", root):
                 if options.mode == "read_only" and writable_by_others(storage, root):
