@@ -1,4 +1,4 @@
-"""The children of one round: one that has both sides of a queue, or one for each side."""
+"""The children of one round: one that has a queue for itself, or two that share it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proof.real_processes.steps import FAILED, ViolationError
 WORK = {
     "one": "one thread",
     "threads": "1 thread puts, 1 takes",
-    "two": "1 process puts, 1 takes",
+    "two": "2 processes share: 1 puts, 1 takes",
     "crowd": "8 threads put, 4 take",
 }
 SHAPES = tuple(WORK)
@@ -72,7 +72,7 @@ class Crew:
     _putters: list[Reporter] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(in_order=self.shape != "crowd")
+        self.ledger = Ledger(in_order=self.shape != "crowd", is_shared=self.shape == "two")
 
     def start(self, policy: str) -> None:
         """Begin a round; who puts alone comes once who takes alone has looked at all there is."""
@@ -82,9 +82,9 @@ class Crew:
         if self.shape != "two":
             self._takers.append(self._child(self.shape))
             return
-        self._takers.append(self._child("consume"))
+        self._takers.append(self._child("takes"))
         if self._takers[0].wait_for(OPENED):
-            self._putters.append(self._child("produce", looks=False))
+            self._putters.append(self._child("puts", looks=False))
 
     def _begin(self, *lines: list[str]) -> None:
         self.said, self.said_before = [*lines], self.last_said()
@@ -101,7 +101,7 @@ class Crew:
 
     def replace(self) -> Reporter:
         """Start another one for one of two sides, whose child is killed first; return that."""
-        side, shape = self.choice.choice([(self._putters, "produce"), (self._takers, "consume")])
+        side, shape = self.choice.choice([(self._putters, "puts"), (self._takers, "takes")])
         killed = side[-1]
         killed.kill()
         side.append(self._child(shape, looks=False))

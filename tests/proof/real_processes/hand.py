@@ -15,7 +15,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, PersistentQueue, StorageError
+from holdfast import (
+    CommitUnknownError,
+    Delivery,
+    DeliveryBatch,
+    Empty,
+    FlushPolicy,
+    PersistentQueue,
+    RetryableError,
+    StaleReceiptError,
+    StorageError,
+    TransactionStateError,
+)
 from holdfast.queue.options.queue_options import Mode
 from proof.real_processes.reports import Say, watching_syncs
 from support.builders.settings import set_first
@@ -32,6 +43,8 @@ KEYS_PER_HAND = KEYS_PER_CHILD // 32
 THREADS = {"threads": (1, 1), "crowd": (8, 4)}
 """How many threads of one process put, and how many take."""
 
+OWNER_KILLED = (CommitUnknownError, RetryableError, StaleReceiptError, TransactionStateError)
+
 Verb = Callable[[], None]
 
 
@@ -45,7 +58,7 @@ class Job:
         The queue.
     shape : str
         "one": one thread does everything; "threads": one puts and one takes; "crowd": eight put and four take;
-        "produce" and "consume": one side only.
+        "puts" and "takes": one of two processes that share the queue.
     policy : str
         One of ``POLICIES``.
     seed : int
@@ -85,11 +98,41 @@ class Job:
             say("e", type(error).__name__)
 
     def _work(self, say: Say) -> None:
-        modes: dict[str, Mode] = {"produce": "produce", "consume": "consume"}
-        mode = modes.get(self.shape, "exclusive")
         if self.looks:  # the first one of a round, which has the queue for itself
             set_first(self.path, flush=POLICIES[self.policy])
-        queue = PersistentQueue(
+        if self.is_shared and self.looks:  # who shares a queue sees what others had in hand, too
+            with self._opened("exclusive") as alone:
+                self._look(alone, say)
+        queue = self._opened("shared" if self.is_shared else "exclusive")
+        if not self.is_shared:
+            self._look(queue, say)
+        held = self._held(queue)
+        say("go")
+        if self.shape not in THREADS:
+            Hand(self, queue, say, 0, held, takes_only=self.shape == "takes").work(self.shape)
+            return
+        troubles: list[BaseException] = []
+        putters, takers = THREADS[self.shape]
+        hands = [
+            (Hand(self, queue, say, number, held * (number == 0), troubles=troubles), "puts")
+            for number in range(putters)
+        ]
+        for number in range(putters, putters + takers):
+            hands.append((Hand(self, queue, say, number, [], takes_only=True, troubles=troubles), "takes"))
+        threads = [threading.Thread(target=_noting, args=(hand.work, side, troubles)) for hand, side in hands]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        raise troubles[0]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another process works on the queue meanwhile."""
+        return self.shape in ("puts", "takes")
+
+    def _opened(self, mode: Mode) -> PersistentQueue:
+        return PersistentQueue(
             self.path,
             mode=mode,
             flush=POLICIES[self.policy],
@@ -98,35 +141,13 @@ class Job:
             lease_seconds=3600,
             backoff=[],
         )
-        held = self._open(queue, mode, say)
-        if self.shape not in THREADS:
-            Hand(self, queue, say, 0, held, takes_only=mode == "consume").work(mode)
-            return
-        troubles: list[BaseException] = []
-        putters, takers = THREADS[self.shape]
-        hands = [
-            (Hand(self, queue, say, number, held * (number == 0), troubles=troubles), "produce")
-            for number in range(putters)
-        ]
-        for number in range(putters, putters + takers):
-            hands.append((Hand(self, queue, say, number, [], takes_only=True, troubles=troubles), "consume"))
-        threads = [threading.Thread(target=_noting, args=(hand.work, side, troubles)) for hand, side in hands]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        raise troubles[0]
 
-    def _open(self, queue: PersistentQueue, mode: Mode, say: Say) -> list[str]:
-        """Say what is there, and return the transactions that are this child's to decide."""
+    def _look(self, queue: PersistentQueue, say: Say) -> None:
+        """Say what is there."""
         damage = [*queue.recovery.damage, *queue.recovery.progress_damage]
         if damage:
             say("w", *(each.verdict.replace(" ", "-") for each in damage))
-        prepared = queue.prepared()
-        assert not [each for each in prepared if each.damage], prepared
-        held = [each.id for each in prepared]
-        if mode != "consume" or self.looks:
-            say("o", queue.stats().next_offset)
+        say("o", queue.stats().next_offset)
         if self.looks:
             messages = queue.peek(10**6)
             assert len(messages) == queue.qsize(), "what can be taken is counted wrongly"
@@ -134,9 +155,14 @@ class Job:
             assert turns == sorted(set(turns)), "what was handed out before comes first; each by offset"
             say("c", *(name_of(message.payload) for message in messages if message.delivery_count))
             say("v", *(f"{name_of(message.payload)}@{message.offset}" for message in messages))
-            say("h?" if mode == "consume" else "h", *held)
-        say("go")
-        return [key for key in held if mode == "exclusive" or is_producers(key) == (mode == "produce")]
+            say("h", *(each.id for each in queue.prepared()))
+
+    def _held(self, queue: PersistentQueue) -> list[str]:
+        """Return the transactions that are this child's to decide."""
+        prepared = queue.prepared()
+        assert not [each for each in prepared if each.damage], prepared
+        held = [each.id for each in prepared]
+        return [key for key in held if not self.is_shared or is_producers(key) == (self.shape == "puts")]
 
 
 def is_producers(key: str) -> bool:
@@ -178,7 +204,8 @@ class Hand:
         self._say = say
         self._number = number
         self._key = job.number * KEYS_PER_CHILD + takes_only * (KEYS_PER_CHILD // 2) + number * KEYS_PER_HAND
-        self._knows_depth = job.shape != "produce"
+        self._is_shared = job.is_shared
+        self._knows_depth = job.shape != "puts"
         self._keeps_all = POLICIES[job.policy].syncs_every_commit
         self._troubles = troubles  # of the threads beside it
         self._held = [key for key in held if self._choice.random() < 0.7]  # others are left to a later child
@@ -189,22 +216,30 @@ class Hand:
         self._loose_fd = -1
         self._loose_bytes = 0
 
-    def work(self, mode: Mode) -> None:
+    def work(self, shape: str) -> None:
         """Work until killed, or until another thread has met an error; raises what the queue raises."""
         puts: list[Verb] = [self._put] * 5 + [self._put_many] * 2
         takes: list[Verb] = [self._get] * 3 + [self._get_many] + [self._receive] * 4
         both: list[Verb] = [self._transact] * 4 + [self._decide] * 2 + [self._flush]
-        self._puts, self._takes = mode != "consume", mode != "produce"
+        self._puts, self._takes = shape != "takes", shape != "puts"
         verbs = puts * self._puts + takes * self._takes + both
         while not self._troubles:
             self._append_loosely()
             if not self._puts or self._has_room():
-                self._choice.choice(verbs)()
+                self._do(self._choice.choice(verbs))
             elif self._takes:
                 self._get_many()
             else:  # all that is left is to be killed
                 self._decide()
                 time.sleep(0.001)
+
+    def _do(self, verb: Verb) -> None:
+        """Make a step; a client whose owner is killed under it may hear that it happened, or not."""
+        try:
+            verb()
+        except OWNER_KILLED:
+            if not self._is_shared:
+                raise
 
     def _has_room(self) -> bool:
         """Whether there may be more messages; a process that only puts does not know how many are left."""

@@ -118,8 +118,9 @@ def _may_be_ready(stored: Stored) -> bool:
 class InHand:
     """Follows who has what in hand, what is ready, and which takes are under way, line by line."""
 
-    def __init__(self, stored: dict[str, Stored]) -> None:
+    def __init__(self, stored: dict[str, Stored], *, is_shared: bool = False) -> None:
         self.stored = stored
+        self._is_shared = is_shared
         self.line = 0
         self._takes: dict[int, Take] = {}
         self._given_back: dict[int, tuple[str, ...]] = {}
@@ -171,7 +172,7 @@ class InHand:
         takes, self._takes = list(self._takes.values()), {}
         self._given_back.clear()
         gets = [take for take in takes if take.finishes]
-        passed_max = sum(take.count for take in takes if not take.finishes)
+        passed_max = sum(take.count for take in takes if self._is_shared or not take.finishes)
         cut_off = None
         if gets:
             count, since = sum(get.count for get in gets), min(get.since for get in gets)
@@ -179,9 +180,10 @@ class InHand:
         for stored in self.stored.values():
             if stored.hand is not None:
                 stored.hand, stored.is_early = None, True
-                stored.ready_since = None if stored.may_be_taken() else self.line
+                stored.ready_since = None if self._is_shared or stored.may_be_taken() else self.line
             elif passed_max and not stored.is_early:  # one of those may have been handed out
                 stored.is_early = None
+                stored.ready_since = None if self._is_shared else stored.ready_since
         return cut_off
 
     def see_all(self, visible: Iterable[str], early: Iterable[str]) -> None:

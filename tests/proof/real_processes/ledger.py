@@ -49,6 +49,9 @@ class Ledger:
     ----------
     in_order : bool
         Whether one thread puts, so that calls return in the order of the log.
+    is_shared : bool
+        Whether several processes share the queue. What a killed one had in hand comes again once its owner has seen
+        that it is dead: so another one may take what is behind it.
 
     Attributes
     ----------
@@ -57,7 +60,7 @@ class Ledger:
         explain what was missing, and how many messages that were.
     """
 
-    def __init__(self, *, in_order: bool = True) -> None:
+    def __init__(self, *, in_order: bool = True, is_shared: bool = False) -> None:
         self.stored: dict[str, Stored] = {}
         self.steps: dict[str, Step] = {}
         self.gone: dict[str, str] = {}
@@ -68,7 +71,7 @@ class Ledger:
         self.dropped_count = self.late_lost_count = 0
         self.judged_count = self.in_flight_count = self.excused_count = self.excused_messages = 0
         self._in_order = in_order
-        self._in_hand = InHand(self.stored)
+        self._in_hand = InHand(self.stored, is_shared=is_shared)
         self._cut_off: list[CutOff] = []
         self._may_lack = self._lacks = False
         self._life = 0
@@ -105,7 +108,7 @@ class Ledger:
             self._lacks = "w" in said
             if "v" in said:
                 visible = dict(event.split("@") for event in said["v"])
-                self._see_held(set(said.get("h", said.get("h?", ()))), is_final="h" in said)
+                self._see_held(set(said["h"]))
                 self._observe({name: int(offset) for name, offset in visible.items()}, int(said["o"][0]))
                 self._in_hand.see_all(visible, said.get("c", ()))
             elif "o" in said:
@@ -243,14 +246,12 @@ class Ledger:
         if stored.put.first != first:
             raise ViolationError(PLACE, f"message {stored.index} of step {stored.put.key} is at offset {offset}")
 
-    def _see_held(self, held: set[str], *, is_final: bool) -> None:
-        """Take note of what is in doubt; not ``is_final``: a decision that was cut off may still be ended."""
+    def _see_held(self, held: set[str]) -> None:
+        """Take note of what is in doubt."""
         for key in held:
             if key not in self.steps:
                 raise ViolationError(BACK, f"transaction {key} is in doubt: it was decided, or nobody prepared it")
-            step = self.steps[key]
-            if is_final or step.before != HELD or HELD not in step.fates:
-                step.narrow(HELD, BACK, "it is in doubt")
+            self.steps[key].narrow(HELD, BACK, "it is in doubt")
         for key, step in self.steps.items():
             if key not in held:
                 step.rule_out(HELD, LOST, "it is in doubt nowhere")
