@@ -255,6 +255,7 @@ class Trial:
             return None
         expected = self._expected()
         found: dict[Path, set[str]] = {}
+        refusals: tuple[type[HoldfastError], ...] = (PoisonedError, CommitUnknownError, *OWNER_FAILED[world.mode])
         try:
             if operation.again and self._error is not None:
                 with suppress(NotFoundError):
@@ -263,7 +264,7 @@ class Trial:
                 check_power(self._ground, world.storage, self._viewer, expected, is_done=True)
             for path, queue in world.queues.items():
                 found[path] = finish_all(world, queue)
-        except (PoisonedError, CommitUnknownError, *OWNER_FAILED[world.mode]) as refusal:
+        except refusals as refusal:
             is_told = self._is_refused or self._fault.is_forever or operation.syncs_behind
             if not is_told and len(world.queues) == 1:  # of two, one may have to be opened again
                 raise ViolationError(f"the handle is of no use any more: {refusal}") from refusal
