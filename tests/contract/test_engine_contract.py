@@ -234,10 +234,10 @@ def test_a_lease_that_runs_out_gives_the_message_back(queue: PersistentQueue) ->
 def test_an_extended_lease_runs_out_later(queue: PersistentQueue) -> None:
     """The message stays in hand meanwhile."""
     queue.put(b"a")
-    delivery = queue.receive(timeout=5, lease_seconds=LEASE)
+    delivery = queue.receive(timeout=5, lease_seconds=1)
     delivery.extend(60)
     with pytest.raises(Empty):
-        queue.receive(timeout=2 * LEASE)
+        queue.receive(timeout=1.5)
     delivery.ack()
 
 
