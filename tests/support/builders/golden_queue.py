@@ -117,7 +117,7 @@ def main(path: Path) -> None:
     """Make the queue, and die without closing it."""
     with PersistentQueue(path, mode="exclusive", group="paused", **QUEUE_SETTINGS, **PAUSED_SETTINGS) as queue:
         queue.pause(FAR_OFF, PAUSE_REASON)
-    queue = PersistentQueue(path, **{"mode": "exclusive", **GROUP_SETTINGS})
+    queue = PersistentQueue(path, mode="exclusive", **GROUP_SETTINGS)
     queue.put(payload(0), headers={"tenant": "acme", "größe": "1"})
     queue.put_many([payload(offset) for offset in range(1, 20)])
     for offset in range(20, PLAIN_COUNT):
