@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ClosedError, FlushPolicy, PersistentQueue, QueueLockedError, QueueService
+from holdfast import ClosedError, FlushPolicy, PersistentQueue, QueueLockedError, QueueService, threads
 from support.processes.children import child, run_script
 from support.processes.thread_starts import StartFaults, starting
 from support.processes.threads import wait_until
@@ -75,13 +76,14 @@ def test_a_dropped_handle_without_a_lock_warns_too(tmp_path: Path) -> None:
             assert other.qsize() == 1
 
 
-def test_a_delivery_outlives_its_queue(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_delivery_outlives_its_queue(tmp_path: Path, mode: str) -> None:
     """The queue is closed once it is settled, not before: nobody gets the message a second time."""
     path = tmp_path / "orders"
     with PersistentQueue(path, mode="exclusive") as queue:
         queue.put_many([b"a", b"b"])
     with dropping():
-        delivery = given(path, lambda queue: queue.receive())
+        delivery = given(path, lambda queue: queue.receive(), mode=mode)
     with delivery:
         gc.collect()
         assert not is_free(path)
@@ -90,28 +92,45 @@ def test_a_delivery_outlives_its_queue(tmp_path: Path) -> None:
         assert queue.get_many(10) == [b"b"]
 
 
-def test_a_delivery_that_is_not_settled_ends_with_its_lease(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_delivery_that_is_not_settled_ends_with_its_lease(tmp_path: Path, mode: str) -> None:
     """Or the lock would stay for ever."""
     path = tmp_path / "orders"
     with PersistentQueue(path, mode="exclusive") as queue:
         queue.put(b"a")
     with dropping():
-        delivery = given(path, lambda queue: queue.receive(lease_seconds=0.01))
+        delivery = given(path, lambda queue: queue.receive(lease_seconds=0.01), mode=mode)
     wait_until(lambda: is_free(path), SECONDS)
     with pytest.raises(ClosedError):
         delivery.ack()
 
 
-def test_a_transaction_outlives_its_queue(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_transaction_outlives_its_queue(tmp_path: Path, mode: str) -> None:
     """It can be committed; then the queue is closed."""
     path = tmp_path / "orders"
     with dropping():
-        transaction = given(path, lambda queue: queue.begin(), mode="exclusive")
+        transaction = given(path, lambda queue: queue.begin(), mode=mode)
     transaction.put(b"a")
     transaction.commit()
     wait_until(lambda: is_free(path), SECONDS)
     with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.get_many(10) == [b"a"]
+
+
+def test_the_end_of_a_process_does_not_wait_for_a_dropped_queue_that_is_in_use(tmp_path: Path) -> None:
+    """Its locks go with the process."""
+    path = tmp_path / "orders"
+    with dropping():
+        engine, transaction = given(path, lambda queue: (queue._engine, queue.begin()), mode="shared")
+    (closing,) = [each for each in threading.enumerate() if each.name == "holdfast-closing"]
+    threads._starter.ends[closing]()  # as at the end of the interpreter
+    closing.join(SECONDS)
+    assert not closing.is_alive()
+    assert not is_free(path)
+    transaction.abort()
+    engine.close()
+    assert is_free(path)
 
 
 def test_a_dropped_service_warns_of_its_queues_and_lets_go_of_them(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """Dead letters seen and decided from other processes and other threads."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from holdfast import ClosedError, DeadLetter, Empty, PersistentQueue
+from holdfast import ClosedError, DeadLetter, Empty, PersistentQueue, UsageError
 from support.builders.jobs import bury_some, drained, ready
 from support.processes.children import Signal, child
 from support.processes.threads import Threads, wait_until
@@ -71,6 +71,26 @@ def test_hundreds_of_dead_letters_are_retried_from_another_process(tmp_path: Pat
         assert len(letters) == 3000
         assert queue.dead.retry(letters) == 3000
         assert len(queue.dead) == 0
+
+
+def test_a_handle_that_only_looks_decides_nothing(path: Path) -> None:
+    """The error says with which mode it would; beside an owner, too."""
+    with owner(path, owned=True), PersistentQueue(path, mode="read_only") as look:
+        verbs: list[Callable[[], object]] = [
+            lambda: look.dead.retry([1]),
+            lambda: look.dead.discard([1]),
+            lambda: look.dead.retry(reason="exception"),
+            look.pause,
+            look.resume,
+            look.purge,
+            lambda: look.commit_prepared("any"),
+            lambda: look.abort_prepared("any"),
+            lambda: look.joint_commits.commit("app", 1, ["any"]),
+        ]
+        for verb in verbs:
+            with pytest.raises(UsageError, match=r"mode='read_only'.*use mode='shared'$"):
+                verb()
+        assert len(look.dead) == 3
 
 
 def test_a_closed_queue_has_no_dead_letters_to_show(path: Path) -> None:

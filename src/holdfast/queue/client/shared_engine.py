@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ logger = logging.getLogger("holdfast")
 
 _EVERY = QUEUE_SETTINGS | GROUP_SETTINGS
 
+_DROPPED_SECONDS = 0.5
+"""How often a dropped queue that is in use is looked at again."""
+
 
 class SharedEngine:
     """Joins a queue. What only looks is done here; everything else is asked of the owner.
@@ -63,6 +67,7 @@ class SharedEngine:
         self._group = options.group
         self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]  # it has no type at run time
         self.is_over = False
+        self._is_ending = threading.Event()
         self._finder = OwnerFinder(storage, clock, path, options)
         self.membership = Membership(self._finder)
         try:
@@ -168,10 +173,14 @@ class SharedEngine:
 
     def _drop(self, name: str) -> None:
         """Warn, and have it closed in a thread: the garbage collector may come here while any lock is held."""
-        start_thread(self._close_dropped, "holdfast-closing", lambda: None)
+        start_thread(self._close_dropped, "holdfast-closing", self._is_ending.set)
         warnings.warn(f"{name} was dropped and not closed: use `with`, or call close()", ResourceWarning, stacklevel=2)
 
     def _close_dropped(self) -> None:
+        """Close it once no delivery and no transaction is open: these may outlive the object that they come from."""
+        while self.transactions.is_any_open or self._consumer.numbers_in_hand():
+            if self._is_ending.wait(_DROPPED_SECONDS):
+                return  # the process ends, and releases its locks by itself
         try:
             self.close()
         except HoldfastError as error:
