@@ -22,7 +22,7 @@ class Order(msgspec.Struct, forbid_unknown_fields=True):
     item: str
 
 
-service = QueueService(os.environ.get("SHOP_DATA", "shop-data"), mode="shared")
+service = QueueService(os.environ.get("SHOP_DATA", "shop-data"))
 orders = service.queue("orders", type=Order)
 
 
