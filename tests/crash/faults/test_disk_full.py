@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import DiskFullError, Empty, FlushPolicy, PersistentQueue
+from holdfast.queue.options.queue_options import Mode
 from support.processes.children import Child
 from support.storages.loop_disk import LoopDiskError, loop_disk
 from support.storages.small_disk import small_disk, take_all_room
@@ -27,7 +28,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def open_queue(disk: Path, policy: FlushPolicy = POLICIES[0], mode: str = "exclusive") -> PersistentQueue:
+def open_queue(disk: Path, policy: FlushPolicy = POLICIES[0], mode: Mode = "exclusive") -> PersistentQueue:
     """Open the queue that lives on the small disk."""
     return PersistentQueue(disk / "orders", mode=mode, flush=policy, data_file_bytes=FILE_BYTES)
 
@@ -97,12 +98,13 @@ def test_a_group_begins_on_a_full_disk_and_drains_it(disk: Path) -> None:
         assert drain(queue) == list(range(number))
 
 
-def test_a_consumer_opens_for_the_first_time_on_a_full_disk_and_drains_it(disk: Path) -> None:
-    """Its lock file and its group need that room too."""
-    with open_queue(disk, mode="produce") as queue:
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_group_begins_behind_a_reopening_on_a_full_disk(disk: Path, mode: Mode) -> None:
+    """Its lock file and its document need that room too, and what a shared queue has beside them."""
+    with open_queue(disk, mode="exclusive") as queue:
         number = fill(queue)
         take_all_room(disk)
-    with open_queue(disk, mode="consume") as queue:
+    with open_queue(disk, mode=mode) as queue:
         assert drain(queue) == list(range(number))
 
 
@@ -176,16 +178,16 @@ def test_a_disk_that_somebody_else_fills_stops_puts_at_the_end_of_a_data_file(di
 
 
 def test_a_consumer_process_drains_while_the_producer_is_refused(disk: Path) -> None:
-    """The two sides do not share their troubles; space that the consumer frees is the producer's at once."""
-    with open_queue(disk) as queue:
-        queue.put(message(0))
-        assert queue.get() == message(0)
-    with open_queue(disk, mode="produce") as producer:
+    """They do not share their troubles; space that the consumer frees is the producer's at once."""
+    with open_queue(disk, mode="shared") as producer:
+        producer.put(message(0))
+        assert producer.get() == message(0)
         number = fill(producer, 1)
         take_all_room(disk)
 
         def work() -> None:
-            with open_queue(disk, mode="consume") as consumer:
+            with open_queue(disk, mode="shared") as consumer:
+                assert not consumer.is_owner
                 assert drain(consumer) == list(range(1, number))
 
         assert Child(work).wait() == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, PersistentQueue
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedFile, SimulatedStorage
 from support.storages.small_disk import small_disk, take_all_inodes
 
@@ -91,12 +92,12 @@ class FewFiles(SimulatedStorage):
             self.free_count -= 1
 
 
-@pytest.mark.parametrize("mode", ["exclusive", "consume"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_what_is_set_aside_is_as_many_files_as_a_group_needs_to_begin(mode: str) -> None:
     """Through the storage port, everywhere."""
     storage, root = FewFiles(), Path("/queue")
-    with PersistentQueue(root, storage=storage, mode="produce", data_file_bytes=FILE_BYTES) as queue:
+    with PersistentQueue(root, storage=storage, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
         queue.put_many([b"x"] * COUNT)
     storage.is_full = True
-    with PersistentQueue(root, storage=storage, mode=mode, data_file_bytes=FILE_BYTES) as queue:
+    with machine_links(), PersistentQueue(root, storage=storage, mode=mode, data_file_bytes=FILE_BYTES) as queue:
         assert drained(queue) == COUNT

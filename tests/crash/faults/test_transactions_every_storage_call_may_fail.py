@@ -86,9 +86,8 @@ class FaultyRun(TransactionRun):
     def begin(self, key: str, **what: object) -> None:
         """Begin a transaction; one that cannot do all it should is aborted."""
         for queue in self.queues.values() if self.storage.faults is None else ():
-            if queue.mode != "produce":
-                with suppress(Empty):
-                    queue.receive(timeout=0).release()  # the first one makes the group, which is not about transactions
+            with suppress(Empty):
+                queue.receive(timeout=0).release()  # the first one makes the group, which is not about transactions
         self.storage.faults = self.plan  # nor is what comes before
         names = {name for each in what.values() if isinstance(each, dict) for name in each}
         if names <= set(self.queues):

@@ -23,7 +23,7 @@ from support.workloads.pipeline_work import (
     feed,
     hop_of,
     move,
-    move_with_one_side_each,
+    move_between_shared_queues,
     number_of,
     open_queue,
     relay,
@@ -67,7 +67,7 @@ def count(journal: Journal, kind: str) -> int:
     return sum(line[0] == kind for line in journal.lines())
 
 
-@pytest.mark.parametrize("work", [move, move_with_one_side_each], ids=lambda work: work.__name__)
+@pytest.mark.parametrize("work", [move, move_between_shared_queues], ids=lambda work: work.__name__)
 def test_messages_move_from_one_queue_to_the_other_once(tmp_path: Path, work: Work) -> None:
     """Every number is in one of the queues and in no other, in order, after every kill."""
     choice = random.Random(f"{SEED} {work.__name__}")

@@ -15,7 +15,7 @@ import pytest
 from holdfast import FlushPolicy
 from support.models.kill_oracle import BrokenPromiseError, judge
 from support.processes.children import Child
-from support.workloads.kill_work import Journal, drain, name_of, open_queue, work
+from support.workloads.kill_work import Journal, Role, drain, name_of, open_queue, work
 
 ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILL_ROUNDS", "20"))
 WORK_SECONDS_MAX = 1.0
@@ -39,8 +39,8 @@ def kill_at_a_moment(process: Child, journal: Journal, choice: random.Random) ->
     process.kill()
 
 
-def run_rounds(path: Path, modes: tuple[str, ...], policy: FlushPolicy, seed: int) -> tuple[int, int, int]:
-    """Kill processes of ``modes`` again and again, then judge; return counts of puts, deliveries and files made."""
+def run_rounds(path: Path, roles: tuple[Role, ...], policy: FlushPolicy, seed: int) -> tuple[int, int, int]:
+    """Kill processes of ``roles`` again and again, then judge; return counts of puts, deliveries and files made."""
     choice = random.Random(seed)
     puts, takes = Journal(path.with_suffix(".puts")), Journal(path.with_suffix(".takes"))
     open_queue(path, "exclusive", policy).close()
@@ -48,13 +48,13 @@ def run_rounds(path: Path, modes: tuple[str, ...], policy: FlushPolicy, seed: in
         for journal in (puts, takes):
             journal.note("R", number)
         children = {}
-        for mode in modes:
-            task = partial(work, path, mode, policy, (puts, takes), choice.randrange(2**32), number)
-            children[mode] = Child(task)
-        for mode in choice.sample(modes, len(modes)):
-            kill_at_a_moment(children[mode], takes if mode == "consume" else puts, choice)
+        for role in roles:
+            task = partial(work, path, role, policy, (puts, takes), choice.randrange(2**32), number)
+            children[role] = Child(task)
+        for role in choice.sample(roles, len(roles)):
+            kill_at_a_moment(children[role], takes if role == "consumer" else puts, choice)
         statuses = [process.wait() for process in children.values()]
-        if statuses != [-signal.SIGKILL] * len(modes):
+        if statuses != [-signal.SIGKILL] * len(roles):
             break  # the journal says what happened
         if choice.random() < 0.2:
             look_in_between(path, policy)
@@ -82,14 +82,14 @@ def look_in_between(path: Path, policy: FlushPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("modes", [("exclusive",), ("produce", "consume")], ids=["one process", "two processes"])
+@pytest.mark.parametrize("roles", [("both",), ("producer", "consumer")], ids=["one process", "two processes"])
 def test_what_was_acknowledged_survives_kill_9_at_any_moment(
-    tmp_path: Path, modes: tuple[str, ...], policy: str
+    tmp_path: Path, roles: tuple[Role, ...], policy: str
 ) -> None:
     """Every acknowledged put is there once, batches are whole, order is kept, and nothing acknowledged comes again."""
-    seed = SEED + 1000 * len(modes) + list(POLICIES).index(policy)
+    seed = SEED + 1000 * len(roles) + list(POLICIES).index(policy)
     try:
-        put_count, delivered_count, file_count = run_rounds(tmp_path / "queue", modes, POLICIES[policy], seed)
+        put_count, delivered_count, file_count = run_rounds(tmp_path / "queue", roles, POLICIES[policy], seed)
     except BrokenPromiseError as violation:
         pytest.fail(f"HOLDFAST_TEST_SEED={SEED}, policy {policy}, {ROUNDS} rounds: {violation}", pytrace=False)
     assert put_count >= ROUNDS, "the processes were killed before they did anything"

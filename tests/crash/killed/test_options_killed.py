@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, Put
+from holdfast.queue.options.queue_options import Mode
+from holdfast.queue.options.settings import Settings
 from support.processes.children import Child, Signal, child
 from support.workloads.kill_work import Journal
 
@@ -24,11 +26,10 @@ FILE_BYTES = 16 * 2**10
 KEYS, EACH = 5, 60
 
 
-def open_queue(path: Path, policy: FlushPolicy, mode: str = "exclusive") -> PersistentQueue:
+def open_queue(path: Path, policy: FlushPolicy, mode: Mode = "exclusive", *, can_own: bool = True) -> PersistentQueue:
     """Open a queue whose data files roll all the time; nothing becomes a dead letter."""
-    return PersistentQueue(
-        path, mode=mode, flush=policy, data_file_bytes=FILE_BYTES, max_deliveries=None, backoff=[0.01]
-    )
+    settings: Settings = {"data_file_bytes": FILE_BYTES, "max_deliveries": None, "backoff": [0.01]}
+    return PersistentQueue(path, mode=mode, can_own=can_own, flush=policy, **settings)
 
 
 def kill_after(process: Child, journal: Journal, choice: random.Random) -> None:
@@ -203,27 +204,26 @@ def test_priorities_are_found_behind_a_long_backlog_after_a_kill(tmp_path: Path,
         assert queue.stats().depth == 20_000 - 5 + 2
 
 
-def test_a_consumer_finds_the_priorities_of_a_producer_that_was_killed(tmp_path: Path) -> None:
-    """Mode consume, which outlives several writers."""
+@pytest.mark.parametrize("owns", ["the consumer", "the producer"])
+def test_a_consumer_finds_the_priorities_of_a_producer_that_was_killed(tmp_path: Path, owns: str) -> None:
+    """A process that shares the queue, and outlives several that put; it owns the queue, or takes it over each time."""
     path, said = tmp_path / "queue", Signal()
     policy = FlushPolicy.every_commit()
-    open_queue(path, policy).close()
+    open_queue(path, policy, "exclusive").close()
 
     def produce(number: int) -> None:
-        queue = open_queue(path, policy, "produce")
+        queue = open_queue(path, policy, "shared", can_own=owns == "the producer")
         queue.put_many([b"plain"] * 3000)
         queue.put(b"urgent %d" % number, priority=1 + number)
         said.send()
         time.sleep(60)
 
-    with open_queue(path, policy, "consume") as consumer:
+    with open_queue(path, policy, "shared", can_own=owns == "the consumer") as consumer:
         for number in range(3):
             with child(partial(produce, number)) as producer:
                 said.wait()
                 producer.kill()
                 producer.wait()
-            with open_queue(path, policy, "produce"):  # recovers what the dead one has left
-                pass
             taken = [consumer.get(timeout=5) for _ in range(66)]
             assert b"urgent %d" % number in taken
     said.close()

@@ -111,7 +111,7 @@ def test_an_error_after_a_commit_does_not_say_that_nothing_happened(
     storage: SimulatedStorage, is_prepared: bool
 ) -> None:
     """A consumer's handle read the end of the log behind its acknowledgement, and that can fail."""
-    with open_queue(storage, "a", POLICY, mode="consume") as queue:
+    with open_queue(storage, "a", POLICY, mode="exclusive") as queue:
         tx = queue.begin()
         tx.ack(tx.receive(timeout=0))
         if is_prepared:

@@ -21,10 +21,10 @@ def test_what_a_consumer_has_finished_in_it_stays_finished_without_power() -> No
         after = len(storage.log)
     opened = 0
     for disk in [state.crash_keeping_all() for state in storage.replay()][before + 1 : after + 1]:
-        with suppress(GroupNotFoundError), PersistentQueue(ROOT, mode="consume", group="late", storage=disk) as queue:
+        with suppress(GroupNotFoundError), PersistentQueue(ROOT, mode="exclusive", group="late", storage=disk) as queue:
             assert queue.get(timeout=0) == b"one"
             powerless = disk.crash_dropping_unsynced()
-            with PersistentQueue(ROOT, mode="consume", group="late", storage=powerless) as again:
+            with PersistentQueue(ROOT, mode="exclusive", group="late", storage=powerless) as again:
                 assert again.get(timeout=0) == b"two"
             opened += 1
     assert opened == 2, "behind the rename of its document, and behind the sync of that"

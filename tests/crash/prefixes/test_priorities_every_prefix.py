@@ -3,13 +3,17 @@
 import logging
 import random
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
+from holdfast.queue.client import staging
 from holdfast.queue.options.put_options import Put
+from holdfast.queue.options.queue_options import Mode
 from support.builders.handles import handle_of
 from support.builders.transactions import ORDERS, open_queue
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.never())
@@ -61,14 +65,15 @@ def prepared_ones(queue: PersistentQueue) -> None:
             tx.commit()
 
 
-def submitted_ones(queue: PersistentQueue) -> None:
-    """From another handle: one that is copied, one that is adopted."""
-    with open_queue(handle_of(queue).storage, mode="submit") as submitter:
-        submitter.put_many(LARGE)
-        submitter.put(b"!urgent", priority=3)
+def of_a_client(queue: PersistentQueue) -> None:
+    """From another handle: a batch that is staged in a file and adopted, and a message in a request."""
+    storage = handle_of(queue).storage
+    with mock.patch.object(staging, "STAGED_BYTES", 1000), open_queue(storage, mode="shared") as client:
+        client.put_many(LARGE)
+        client.put(b"!urgent", priority=3)
 
 
-WORKLOADS = (single_messages, transactions, a_large_one_first, prepared_ones, submitted_ones)
+WORKLOADS = (single_messages, transactions, a_large_one_first, prepared_ones, of_a_client)
 
 
 def hold_to(queue: PersistentQueue, storage: SimulatedStorage) -> int:
@@ -89,9 +94,10 @@ def hold_to(queue: PersistentQueue, storage: SimulatedStorage) -> int:
 def test_every_prioritized_message_that_a_crash_leaves_is_looked_for(
     workload: Callable[[PersistentQueue], None], policy: FlushPolicy
 ) -> None:
-    """By an owner, by a consumer that finds no owner, and once what was prepared is committed."""
+    """By an owner, by a handle that looks, and once what was prepared is committed."""
     storage = SimulatedStorage()
-    with open_queue(storage, flush=policy) as queue:
+    mode: Mode = "shared" if workload is of_a_client else "exclusive"
+    with machine_links(), open_queue(storage, mode=mode, flush=policy) as queue:
         queue.put_many([b"one", b"two"])
         begun = len(storage.log)
         workload(queue)
@@ -103,9 +109,9 @@ def test_every_prioritized_message_that_a_crash_leaves_is_looked_for(
         crashes = [prefix.crash_keeping_all(), prefix.crash_dropping_unsynced()]
         crashes += [prefix.random_crash(rng, keep=0.95 if number % 2 else 0.5) for number in range(RANDOM_CRASHES)]
         for crashed in crashes:
-            with open_queue(crashed, mode="consume", flush=policy) as consumer:
-                hold_to(consumer, crashed)
-            with open_queue(crashed, flush=policy) as owner:
+            with open_queue(crashed, mode="read_only") as look:
+                hold_to(look, crashed)
+            with open_queue(crashed, mode="exclusive", flush=policy) as owner:
                 hold_to(owner, crashed)
                 for each in owner.prepared():
                     owner.commit_prepared(each.id)

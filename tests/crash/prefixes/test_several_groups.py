@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
+from holdfast.queue.options.queue_options import Mode
 from support.builders.takes import taken
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 
 QUEUE = Path("/queue")
@@ -24,7 +26,7 @@ HEAD_START_SECONDS = 0.3
 
 
 def open_queue(
-    storage: SimulatedStorage, mode: str = "exclusive", group: str = "default", flush: FlushPolicy | None = None
+    storage: SimulatedStorage, mode: Mode = "exclusive", group: str = "default", flush: FlushPolicy | None = None
 ) -> PersistentQueue:
     """Open the queue of these tests."""
     policy = FlushPolicy.every_commit() if flush is None else flush
@@ -54,7 +56,7 @@ def assert_takes(queue: PersistentQueue, expected: list[bytes]) -> None:
 def test_the_slowest_of_several_groups_keeps_every_file_that_it_has_not_finished(slow: str) -> None:
     """Whichever it is in the order of their names, and though all others have finished everything."""
     storage = SimulatedStorage()
-    with open_queue(storage, "produce") as producer:
+    with open_queue(storage, "exclusive") as producer:
         for name in "abc":
             producer.groups.create(name)
         for each in PAYLOADS:
@@ -74,19 +76,18 @@ def test_the_slowest_of_several_groups_keeps_every_file_that_it_has_not_finished
 def test_a_file_goes_once_it_is_on_the_disk_that_every_group_has_finished_it() -> None:
     """A group whose policy does not sync has its progress synced by the one that retires the file."""
     storage = SimulatedStorage()
-    with open_queue(storage, "produce", flush=FlushPolicy.never()) as producer:
+    with open_queue(storage, "exclusive", flush=FlushPolicy.never()) as producer:
         producer.groups.create("fast")
         producer.groups.create("lazy")
         for each in PAYLOADS:
             producer.put(each)
-    lazy = open_queue(storage, "consume", "lazy", FlushPolicy.never())
-    assert_takes(lazy, PAYLOADS)
-    before = data_file_count(storage)
-    with open_queue(storage, "consume", "fast") as fast:
-        assert_takes(fast, PAYLOADS)
-        assert data_file_count(storage) < before
-        left = storage.crash_dropping_unsynced()
-    lazy.close()
+    with machine_links(), open_queue(storage, "shared", "lazy", FlushPolicy.never()) as lazy:
+        assert_takes(lazy, PAYLOADS)
+        before = data_file_count(storage)
+        with open_queue(storage, "shared", "fast") as fast:
+            assert_takes(fast, PAYLOADS)
+            assert data_file_count(storage) < before
+            left = storage.crash_dropping_unsynced()
     first_offset = min(int(name.split("-")[1].split(".")[0]) for name in left.list(QUEUE / "data"))
     with open_queue(left, group="lazy") as lazy:
         again = taken(lazy)

@@ -10,13 +10,14 @@ import logging
 import os
 import random
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 
-from holdfast import FlushPolicy, QueueNotFoundError
+from holdfast import FlushPolicy
+from holdfast.queue.options.queue_options import Mode
 from support.models.crash_oracle import fingerprint
 from support.models.transaction_oracle import Seen, Verdict, decide_all, judge, look, opened, told, work_on
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.transaction_runs import Fate, Moment, TransactionRun
 from support.workloads.transaction_scenarios import SCENARIOS, Scenario
@@ -26,8 +27,8 @@ POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=2), FlushPolic
 RANDOM_CRASHES = 6 if FULL else 1
 RECOVERIES = 10**6 if FULL else 1  # points of each run whose recovery is crashed at each of its operations
 NEARLY_ALL = 0.9
-CONSUMERS = {"a": "consume", "b": "consume"}
-CONSUMER_FIRST_EVERY = 5
+SHARED: dict[str, Mode] = {"a": "shared", "b": "shared"}
+SHARED_FIRST_EVERY = 5
 
 Point = tuple[Moment, Moment]
 
@@ -100,10 +101,10 @@ class Explorer:
     def see(self, crashed: SimulatedStorage, point: Point, *, killed: bool) -> tuple[Seen, Verdict]:
         """Recover a crashed disk and judge it; the queues are closed again.
 
-        Now and then consumers come first: they recover the log, and may not settle what others own.
+        Now and then owners of shared queues come first: they recover the log, and no group is open then.
         """
-        if self.crash_count % CONSUMER_FIRST_EVERY == 0:
-            with suppress(QueueNotFoundError), opened(crashed, self.run.policy, self.names(), CONSUMERS):
+        if self.crash_count % SHARED_FIRST_EVERY == 0:
+            with machine_links(), opened(crashed, self.run.policy, self.names(), SHARED):
                 pass
         with opened(crashed, self.run.policy, self.names(), {}) as queues:
             seen = look(queues, told(self.run, point[0]))

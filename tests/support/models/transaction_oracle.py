@@ -62,7 +62,7 @@ def look(queues: Mapping[str, PersistentQueue], offsets: Offsets) -> Seen:
         assert len(in_doubt[name]) == len(found), f"one id twice: {found}"
     waiting: dict[str, tuple[bytes, ...]] = {}
     for name, queue in queues.items():
-        messages = queue.peek(ALL) if queue.mode != "produce" else []
+        messages = queue.peek(ALL)
         assert not queue.recovery.progress_damage, f"recovery invents damage: {queue.recovery}"
         for each in messages:
             told = offsets.get(name, {}).get(each.payload, each.offset)

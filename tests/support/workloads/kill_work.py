@@ -20,6 +20,7 @@ import struct
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from holdfast import Delivery, DeliveryBatch, Empty, FlushPolicy, PersistentQueue
 from holdfast.queue.options.queue_options import Mode
@@ -145,23 +146,27 @@ def drain(queue: PersistentQueue, journal: Journal) -> int:
         journal.note("A")
 
 
+Role = Literal["both", "producer", "consumer"]
+"""What a process does: both, with the queue to itself; or one, of a queue that it shares."""
+
+
 def work(
-    path: Path, mode: Mode, policy: FlushPolicy, journals: Sequence[Journal], seed: int, round_number: int
+    path: Path, role: Role, policy: FlushPolicy, journals: Sequence[Journal], seed: int, round_number: int
 ) -> None:
     """Open the queue and work on it until killed; ``journals`` are the producer's and the consumer's."""
     puts, takes = journals
     try:
-        queue = open_queue(path, mode, policy)
-        if mode == "produce":
+        queue = open_queue(path, "exclusive" if role == "both" else "shared", policy)
+        if role == "producer":
             produce(queue, puts, random.Random(seed), round_number)
-        elif mode == "consume":
+        elif role == "consumer":
             consume(queue, takes, random.Random(seed))
         else:
             arguments = (queue, puts, random.Random(seed), round_number)
             threading.Thread(target=_reporting, args=(puts, produce, arguments), daemon=True).start()
             consume(queue, takes, random.Random(seed + 1))
     except BaseException as error:
-        (takes if mode == "consume" else puts).note("X", repr(error).replace("\n", " "))
+        (takes if role == "consumer" else puts).note("X", repr(error).replace("\n", " "))
         raise
 
 

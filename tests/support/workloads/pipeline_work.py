@@ -68,10 +68,10 @@ def move(path: Path, policy: FlushPolicy, journal: Journal, choice: random.Rando
         _move_some(source, target, journal, choice)
 
 
-def move_with_one_side_each(path: Path, policy: FlushPolicy, journal: Journal, choice: random.Random) -> None:
-    """Move messages where one handle only consumes and the other only produces; somebody else has fed the first."""
-    target = open_queue(path / "out", policy, "produce")
-    source = open_queue(path / "in", policy, "consume")
+def move_between_shared_queues(path: Path, policy: FlushPolicy, journal: Journal, choice: random.Random) -> None:
+    """Move messages through the owners of both, which are in this process; somebody else has fed the first."""
+    target = open_queue(path / "out", policy, "shared")
+    source = open_queue(path / "in", policy, "shared")
     while True:
         try:
             _move_some(source, target, journal, choice)

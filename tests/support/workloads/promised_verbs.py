@@ -21,12 +21,13 @@ from support.workloads.promises import (
 
 ROWS: list[Row] = []
 
-PUTS, TAKES, LOOKS = ("exclusive", "produce", "submit"), ("exclusive", "consume"), ("exclusive", "consume", "read_only")
-ALL = ("exclusive", "produce", "consume", "submit", "read_only")
-OWNS = ("exclusive", "produce", "consume")
+CHANGES = ("exclusive", "shared")
+"""The modes of handles that change a queue: each verb does the same in both."""
+
+LOOKS = (*CHANGES, "read_only")
 
 
-def row(*verbs: str, survives: str, modes: tuple[str, ...] = ("exclusive",), **options: Any) -> Callable[[Call], Call]:
+def row(*verbs: str, survives: str, modes: tuple[str, ...] = CHANGES, **options: Any) -> Callable[[Call], Call]:
     """Add a call to the table."""
 
     def add(call: Call) -> Call:
@@ -47,49 +48,49 @@ def _not_dead(payload: bytes, *allowed: str | None) -> Facts:
 # -- Putting -----------------------------------------------------------------------------------------------------------
 
 
-@row("PersistentQueue.put", survives=BY_POLICY, modes=PUTS)
+@row("PersistentQueue.put", survives=BY_POLICY)
 def _put(world: World) -> Facts:
     world.queue.put(b"new")
     return put_facts(b"new")
 
 
-@row("PersistentQueue.put", survives=BY_POLICY, modes=PUTS)
+@row("PersistentQueue.put", survives=BY_POLICY)
 def _put_with_everything(world: World) -> Facts:
     world.queue.put(b"new", headers={"a": "b"}, delay=3600, ttl=7200, priority=3)
     return put_facts(b"new", state="delayed")
 
 
-@row("PersistentQueue.put", survives=BY_POLICY, modes=PUTS)
+@row("PersistentQueue.put", survives=BY_POLICY)
 def _put_with_an_order_key(world: World) -> Facts:
     world.queue.put(b"new", order_key="key")
     return put_facts(b"new")
 
 
-@row("PersistentQueue.put", survives=BY_POLICY, modes=PUTS)
+@row("PersistentQueue.put", survives=BY_POLICY)
 def _put_twice_under_one_id(world: World) -> Facts:
     assert world.queue.put(b"new", dedup_id="id") == world.queue.put(b"another", dedup_id="id")
     return put_facts(b"new")
 
 
-@row("PersistentQueue.put_nowait", survives=BY_POLICY, modes=PUTS)
+@row("PersistentQueue.put_nowait", survives=BY_POLICY)
 def _put_nowait(world: World) -> Facts:
     world.queue.put_nowait(b"new")
     return put_facts(b"new")
 
 
-@row("PersistentQueue.put_encoded", survives=BY_POLICY, modes=PUTS)
+@row("PersistentQueue.put_encoded", survives=BY_POLICY)
 def _put_encoded(world: World) -> Facts:
     world.queue.put_encoded(b"new", b"", None)
     return put_facts(b"new")
 
 
-@row("PersistentQueue.put_many", survives=BY_POLICY, modes=PUTS)
+@row("PersistentQueue.put_many", survives=BY_POLICY)
 def _put_many(world: World) -> Facts:
     world.queue.put_many([b"new", Put(b"newer", priority=2), b"newest"])
     return put_facts(b"new", b"newer", b"newest")
 
 
-@row("PersistentQueue.put_many", survives=BY_POLICY, modes=PUTS)
+@row("PersistentQueue.put_many", survives=BY_POLICY)
 def _put_none(world: World) -> Facts:
     assert not world.queue.put_many([])
     return {}
@@ -98,43 +99,43 @@ def _put_none(world: World) -> Facts:
 # -- Taking ------------------------------------------------------------------------------------------------------------
 
 
-@row("PersistentQueue.get", survives=BY_POLICY, modes=TAKES)
+@row("PersistentQueue.get", survives=BY_POLICY)
 def _get(world: World) -> Facts:
     return message(world.queue.get(timeout=0))
 
 
-@row("PersistentQueue.get_nowait", survives=BY_POLICY, modes=TAKES)
+@row("PersistentQueue.get_nowait", survives=BY_POLICY)
 def _get_nowait(world: World) -> Facts:
     return message(world.queue.get_nowait())
 
 
-@row("PersistentQueue.get_many", survives=BY_POLICY, modes=TAKES)
+@row("PersistentQueue.get_many", survives=BY_POLICY)
 def _get_many(world: World) -> Facts:
     taken = world.queue.get_many(3, timeout=0)
     assert len(taken) == 3
     return {key: value for payload in taken for key, value in message(payload).items()}
 
 
-@row("PersistentQueue.purge", survives=BY_POLICY, modes=TAKES)
+@row("PersistentQueue.purge", survives=BY_POLICY)
 def _purge(world: World) -> Facts:
     ready = [each.payload for each in world.queue.browse("ready", limit=1000)]
     assert world.queue.purge() == len(ready)
     return {key: value for payload in ready for key, value in message(payload).items()}
 
 
-@row("PersistentQueue.__iter__", survives=BY_POLICY, modes=TAKES)
+@row("PersistentQueue.__iter__", survives=BY_POLICY)
 def _iterate(world: World) -> Facts:
     return message(next(iter(world.queue)))
 
 
-@row("PersistentQueue.consume", survives=BY_POLICY, modes=TAKES)
+@row("PersistentQueue.consume", survives=BY_POLICY)
 def _consume(world: World) -> Facts:
     taken = [each.payload for each in world.queue.consume(timeout=0)]  # one batch: it is finished as one
     assert len(taken) > 2
     return {key: value for payload in taken for key, value in message(payload).items()}
 
 
-@row("PersistentQueue.receive", "PersistentQueue.receive_many", survives=NOT_SYNCED, modes=TAKES)
+@row("PersistentQueue.receive", "PersistentQueue.receive_many", survives=NOT_SYNCED)
 def _receive(world: World) -> Facts:
     delivery = world.queue.receive(timeout=0)
     batch = world.queue.receive_many(2, timeout=0)
@@ -160,7 +161,7 @@ Promise = Callable[[bytes], Facts]
 def _settle(verb: str, name: str, settle: Settle, promise: Promise, survives: str, **options: Any) -> None:
     call = _settled(settle, promise)
     call.__name__ = name
-    row(f"Delivery.{verb}", survives=survives, modes=TAKES, **options)(call)
+    row(f"Delivery.{verb}", survives=survives, **options)(call)
 
 
 def _open_and_leave(delivery: Delivery) -> None:
@@ -198,7 +199,7 @@ def _settle_batch(verb: str, settle: Callable[[Any], object], promise: Callable[
         return {key: value for each in batch for key, value in promise(each.payload).items()}
 
     call.__name__ = f"{verb}_a_batch"
-    row(f"DeliveryBatch.{verb}", survives=survives, modes=TAKES)(call)
+    row(f"DeliveryBatch.{verb}", survives=survives)(call)
 
 
 _settle_batch("ack", lambda batch: batch.ack(), message, BY_POLICY)
@@ -212,26 +213,26 @@ _settle_batch("extend", lambda batch: batch.extend(60), _ready, NOT_SYNCED)
 # -- Dead letters ------------------------------------------------------------------------------------------------------
 
 
-@row("DeadLetters.retry", survives=BY_POLICY, modes=TAKES)
+@row("DeadLetters.retry", survives=BY_POLICY)
 def _retry(world: World) -> Facts:
     assert world.queue.dead.retry(world.queue.dead.list()[0]) == 1
     return _not_dead(b"dead 0", "ready")
 
 
-@row("DeadLetters.retry", survives=BY_POLICY, modes=TAKES)
+@row("DeadLetters.retry", survives=BY_POLICY)
 def _retry_all_of_a_reason(world: World) -> Facts:
     assert world.queue.dead.retry(reason="rejected") == 2
     return {**_not_dead(b"dead 0", "ready"), **_not_dead(b"dead 1", "ready")}
 
 
-@row("DeadLetters.discard", survives=BY_POLICY, modes=TAKES)
+@row("DeadLetters.discard", survives=BY_POLICY)
 def _discard(world: World) -> Facts:
     assert world.queue.dead.discard(0) == 1
     return _not_dead(b"dead 0", None)
 
 
-@row("DeadLetters.discard", survives=BY_POLICY, modes=("submit", "produce"))
-def _discard_from_elsewhere(world: World) -> Facts:
+@row("DeadLetters.discard", survives=BY_POLICY)
+def _discard_several(world: World) -> Facts:
     assert world.queue.dead.discard([0, 1]) == 2
     return {**_not_dead(b"dead 0", None), **_not_dead(b"dead 1", None)}
 
@@ -247,7 +248,7 @@ def _export(world: World) -> Facts:
 # -- The group as a whole ----------------------------------------------------------------------------------------------
 
 
-@row("PersistentQueue.pause", survives=ALWAYS, modes=ALL)
+@row("PersistentQueue.pause", survives=ALWAYS)
 def _pause(world: World) -> Facts:
     world.queue.pause(reason="because")
     return {("paused", ""): ("because",)}
@@ -259,20 +260,20 @@ def _pause_over_there_where_the_group_has_not_begun(world: World) -> Facts:
     return {("other paused", ""): ("because",)}
 
 
-@row("PersistentQueue.resume", survives=ALWAYS, modes=ALL)
+@row("PersistentQueue.resume", survives=ALWAYS)
 def _resume(world: World) -> Facts:
     world.queue.pause()
     world.queue.resume()
     return {("paused", ""): (None,)}
 
 
-@row("Groups.create", survives=ALWAYS, modes=(*OWNS, "submit"))
+@row("Groups.create", survives=ALWAYS)
 def _create(world: World) -> Facts:
     world.queue.groups.create("new")
     return {("group", "new"): (True,)}
 
 
-@row("Groups.delete", survives=ALWAYS, modes=(*OWNS, "submit"))
+@row("Groups.delete", survives=ALWAYS)
 def _delete(world: World) -> Facts:
     world.queue.groups.delete("idle")
     return {("group", "idle"): (None,)}
@@ -281,14 +282,14 @@ def _delete(world: World) -> Facts:
 # -- Settings ----------------------------------------------------------------------------------------------------------
 
 
-@row("PersistentQueue.configure", survives=ALWAYS, modes=("exclusive", "produce"))
+@row("PersistentQueue.configure", survives=ALWAYS)
 def _configure_the_queue(world: World) -> Facts:
     world.queue.configure(maxsize=99, dedup_window=60)
     assert world.queue.settings["maxsize"] == 99
     return {("setting", "maxsize"): ("99",), ("setting", "dedup_window"): ("60.0",)}
 
 
-@row("PersistentQueue.configure", survives=ALWAYS, modes=TAKES)
+@row("PersistentQueue.configure", survives=ALWAYS)
 def _configure_the_group(world: World) -> Facts:
     world.queue.configure(lease_seconds=60)
     return {("setting", "lease_seconds"): ("60.0",)}
@@ -311,7 +312,6 @@ def _configure_and_reset(world: World) -> Facts:
     "Transaction.commit",
     "PersistentQueue.begin",
     survives=BY_POLICY,
-    modes=PUTS,
 )
 def _commit_puts(world: World) -> Facts:
     tx = world.queue.begin()
@@ -321,7 +321,7 @@ def _commit_puts(world: World) -> Facts:
     return put_facts(b"new", b"newer", b"newest")
 
 
-@row("Transaction.put_many", survives=ALWAYS, modes=PUTS)
+@row("Transaction.put_many", survives=ALWAYS)
 def _commit_more_than_memory_holds(world: World) -> Facts:
     payloads = [b"%03d" % number + bytes(1000) for number in range(FILE_BYTES // 2000)]
     with world.queue.transaction() as tx:
@@ -329,19 +329,14 @@ def _commit_more_than_memory_holds(world: World) -> Facts:
     return put_facts(*payloads)
 
 
-@row("Transaction.put_stream", survives=ALWAYS, modes=("exclusive", "produce"))
+@row("Transaction.put_stream", survives=ALWAYS)
 def _commit_a_stream(world: World) -> Facts:
     with world.queue.transaction() as tx:
         tx.put_stream([b"ne", b"w"])
     return put_facts(b"new")
 
 
-@row("Transaction.put_stream", survives=BY_POLICY, modes=("submit",))
-def _submit_a_stream(world: World) -> Facts:
-    return _commit_a_stream(world)
-
-
-@row("Transaction.receive", "Transaction.ack", "Transaction.commit", survives=BY_POLICY, modes=TAKES)
+@row("Transaction.receive", "Transaction.ack", "Transaction.commit", survives=BY_POLICY)
 def _commit_acks(world: World) -> Facts:
     with world.queue.transaction() as tx:
         deliveries = [tx.receive(timeout=0), world.queue.receive(timeout=0)]
@@ -374,7 +369,7 @@ def _call_off(world: World) -> Facts:
     return {}
 
 
-@row("Transaction.prepare", survives=ALWAYS, modes=PUTS)
+@row("Transaction.prepare", survives=ALWAYS)
 def _prepare_puts(world: World) -> Facts:
     tx = world.queue.begin()
     tx.put_many([b"new", b"newer"])
@@ -403,25 +398,25 @@ def _prepare_and_commit(world: World) -> Facts:
     return {("prepared", "new"): (None,), **message(delivery.payload), **put_facts(b"new")}
 
 
-@row("PersistentQueue.commit_prepared", survives=ALWAYS, modes=PUTS)
+@row("PersistentQueue.commit_prepared", survives=ALWAYS)
 def _commit_prepared_puts(world: World) -> Facts:
     assert len(world.queue.commit_prepared("puts")) == 1
     return {("prepared", "puts"): (None,), **put_facts(b"prepared")}
 
 
-@row("PersistentQueue.commit_prepared", survives=ALWAYS, modes=TAKES)
+@row("PersistentQueue.commit_prepared", survives=ALWAYS)
 def _commit_prepared_acks(world: World) -> Facts:
     world.queue.commit_prepared("acks")
     return {("prepared", "acks"): (None,), **message(b"held")}
 
 
-@row("PersistentQueue.abort_prepared", survives=ALWAYS, modes=PUTS)
+@row("PersistentQueue.abort_prepared", survives=ALWAYS)
 def _abort_prepared_puts(world: World) -> Facts:
     world.queue.abort_prepared("puts")
     return {("prepared", "puts"): (None,)}
 
 
-@row("PersistentQueue.abort_prepared", survives=ALWAYS, modes=TAKES)
+@row("PersistentQueue.abort_prepared", survives=ALWAYS)
 def _abort_prepared_acks(world: World) -> Facts:
     world.queue.abort_prepared("acks")
     return {("prepared", "acks"): (None,), **message(b"held", "ready")}
@@ -490,41 +485,41 @@ def _abort_over_two_queues(world: World) -> Facts:
 # -- Reservations and joint commits ------------------------------------------------------------------------------------
 
 
-@row("Reservations.take", survives=ALWAYS, modes=TAKES)
+@row("Reservations.take", survives=ALWAYS)
 def _reserve(world: World) -> Facts:
     reservation = world.queue.reservations.take(max_messages=2)
     assert reservation is not None
     return {("prepared", reservation.id): ((0, 2),), **message(b"m0", "leased"), **message(b"m1", "leased")}
 
 
-@row("Reservations.commit", "Reservations.held", survives=ALWAYS, modes=TAKES)
+@row("Reservations.commit", "Reservations.held", survives=ALWAYS)
 def _commit_a_reservation(world: World) -> Facts:
     (held,) = world.queue.reservations.held()
     world.queue.reservations.commit(held)
     return {("prepared", held.id): (None,), **message(b"reserved")}
 
 
-@row("Reservations.abort", survives=ALWAYS, modes=TAKES)
+@row("Reservations.abort", survives=ALWAYS)
 def _abort_a_reservation(world: World) -> Facts:
     (held,) = world.queue.reservations.held()
     world.queue.reservations.abort(held)
     return {("prepared", held.id): (None,), **message(b"reserved", "ready")}
 
 
-@row("JointCommits.commit", "JointCommits.latest", survives=ALWAYS, modes=PUTS)
+@row("JointCommits.commit", "JointCommits.latest", survives=ALWAYS)
 def _commit_jointly(world: World) -> Facts:
     world.queue.joint_commits.commit("app", 2, ["part-2"])
     assert world.queue.joint_commits.latest("app") == 2
     return {("prepared", "part-2"): (None,), ("latest", "app"): (2,), **put_facts(b"part 2")}
 
 
-@row("JointCommits.abort", survives=ALWAYS, modes=PUTS)
+@row("JointCommits.abort", survives=ALWAYS)
 def _abort_jointly(world: World) -> Facts:
     world.queue.joint_commits.abort("app", 2)
     return {("prepared", "part-2"): (None,)}
 
 
-@row("JointCommits.collect", survives=ALWAYS, modes=PUTS)
+@row("JointCommits.collect", survives=ALWAYS)
 def _collect(world: World) -> Facts:
     world.queue.joint_commits.collect(0)
     return {("prepared", "part-2"): (None,)}
@@ -549,17 +544,19 @@ def _flush(world: World) -> Facts:
 def _close(world: World) -> Facts:
     world.queue.receive(timeout=0)
     facts = _put_and_take(world.queue)
+    world.close_others()
     world.queue.close()
     return facts
 
 
 @row("PersistentQueue.__exit__", survives=ALWAYS)
 def _leave_the_block(world: World) -> Facts:
+    world.close_others()
     with world.queue:
         return _put_and_take(world.queue)
 
 
-@row("PersistentQueue.shutdown", "PersistentQueue.join", "PersistentQueue.task_done", survives=NOT_SYNCED, modes=OWNS)
+@row("PersistentQueue.shutdown", "PersistentQueue.join", "PersistentQueue.task_done", survives=NOT_SYNCED)
 def _shut_down(world: World) -> Facts:
     world.queue.task_done()
     world.queue.shutdown()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from holdfast import FlushPolicy, PersistentQueue
 from holdfast.clock import Clock
 from support.builders.settings import set_first
 from support.builders.takes import states
+from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 
 QUEUE, OTHER = Path("/queue"), Path("/other")
@@ -57,7 +59,7 @@ def open_queue(storage: SimulatedStorage, path: Path = QUEUE, **options: Any) ->
 
 def _look_around(storage: SimulatedStorage, *, is_other_used: bool) -> Iterator[tuple[Key, Any]]:
     """Yield all that is there, as the public face shows it; the storage is one that a crash has left."""
-    with open_queue(storage) as queue:
+    with open_queue(storage, mode="exclusive") as queue:
         for payload, state in states(queue).items():
             yield ("default", payload), state
         for letter in queue.dead.list():
@@ -77,7 +79,7 @@ def _look_around(storage: SimulatedStorage, *, is_other_used: bool) -> Iterator[
         for payload, state in states(queue).items():
             yield ("audit", payload), state
     if is_other_used:
-        with open_queue(storage, OTHER) as queue:
+        with open_queue(storage, OTHER, mode="exclusive") as queue:
             for payload, state in states(queue).items():
                 yield ("other", payload), state
             yield ("other paused", ""), queue.stats().paused
@@ -101,9 +103,9 @@ def base(policy: str = "every_commit") -> SimulatedStorage:
     storage = SimulatedStorage()
     settings: dict[str, Any] = {"data_file_bytes": FILE_BYTES, "backoff": [], "max_deliveries": 3}
     settings["flush"] = POLICIES[policy]
-    with open_queue(storage, OTHER, **settings) as other:
+    with open_queue(storage, OTHER, mode="exclusive", **settings) as other:
         other.put(b"over there")
-    with open_queue(storage, **settings) as queue:
+    with open_queue(storage, mode="exclusive", **settings) as queue:
         queue.groups.create("audit")
         queue.groups.create("idle")
         queue.put_many([b"dead 0", b"dead 1", b"held", b"reserved"])
@@ -138,12 +140,14 @@ def losses(storage: SimulatedStorage, *, drawn_count: int = DRAWN_COUNT) -> Iter
 class World:
     """A handle on a copy of :func:`base`, in some mode and under some policy; ``options`` are settings of the queue.
 
+    In the mode "shared" another handle of the same owner has another group open.
+
     Attributes
     ----------
     start : SimulatedStorage
         What there was before.
-    owner : PersistentQueue or None
-        Who has the sides that a handle asks for with ``mode="submit"``.
+    others : list of PersistentQueue
+        What else is open.
     place : Path
         A real directory, for what goes outside of the queue.
     """
@@ -159,24 +163,32 @@ class World:
         if self.options:
             set_first(QUEUE, storage=self.storage, **self.options)
         self.start = self.storage.crash_keeping_all()
-        shared: dict[str, Any] = {"flush": POLICIES[self.policy], "clock": self.clock}
-        self.owner = open_queue(self.storage, **shared) if self.mode == "submit" else None
-        self.queue = open_queue(self.storage, mode=self.mode, **shared, **self.options)
+        self._links = ExitStack()
+        self._links.enter_context(machine_links())
+        of_all: dict[str, Any] = {"mode": self.mode, "flush": POLICIES[self.policy], "clock": self.clock}
+        self.queue = open_queue(self.storage, **of_all, **self.options)
         self.others: list[PersistentQueue] = []
+        if self.mode == "shared":
+            self.others.append(open_queue(self.storage, group="audit", **of_all))
+            assert self.others[0].qsize() == len(self.others[0].peek(1000))
 
     def open_other(self) -> PersistentQueue:
-        """Open the other queue."""
-        self.others.append(open_queue(self.storage, OTHER, flush=POLICIES[self.policy]))
+        """Open the other queue, in the same mode."""
+        self.others.append(open_queue(self.storage, OTHER, mode=self.mode, flush=POLICIES[self.policy]))
         return self.others[-1]
 
-    def handles(self) -> list[PersistentQueue]:
-        """Return all that are open."""
-        return [*self.others, self.queue, *([self.owner] if self.owner is not None else [])]
+    def close_others(self) -> None:
+        """Close all but the handle under test, which closes the owner with it then."""
+        while self.others:
+            self.others.pop().close()
 
     def close(self) -> None:
         """Close everything."""
-        for queue in self.handles():
-            queue.close()
+        try:
+            self.close_others()
+            self.queue.close()
+        finally:
+            self._links.close()
 
 
 def check(view: View, before: View, facts: Facts, *, promised: bool, when: str) -> None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import Empty, FlushPolicy, PersistentQueue, Put, transaction, verify
+from holdfast.queue.client.staging import STAGED_BYTES
 from support.builders.settings import set_first
 from support.storages.noted_storage import NotedStorage
 
@@ -95,15 +96,16 @@ def _two_queues(root: Path, storage: NotedStorage) -> None:
 def _beside_an_owner(path: Path, storage: NotedStorage) -> None:
     """Put through the owner, and look."""
     with (
-        _open(path, storage),
-        _open(path, storage, mode="submit") as submitter,
+        _open(path, storage, mode="shared") as owner,
+        _open(path, storage, mode="shared", can_own=False) as client,
         _open(path, storage, mode="read_only") as look,
     ):
-        submitter.put_many([b"submitted", b"too"])
+        client.put_many([b"asked for", b"too", bytes(STAGED_BYTES)])
         assert look.stats().depth > 0
-    with _open(path, storage, mode="produce") as producer, _open(path, storage, mode="consume") as consumer:
-        producer.put(b"across")
-        assert consumer.get(timeout=10)
+        assert owner.is_owner
+        assert client.get(timeout=10)
+        owner.put(b"across")
+        assert client.get_many(3, timeout=10)
 
 
 def main(root: Path, notes: Path) -> None:

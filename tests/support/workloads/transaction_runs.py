@@ -93,6 +93,7 @@ class TransactionRun:
         self.works: dict[str, Work] = {}
         self.offsets: dict[str, dict[bytes, int]] = {}
         self.modes: dict[str, Mode] = {}
+        self.groups: dict[str, str] = {}
         self.queues: dict[str, PersistentQueue] = {}
         self.under_way: str | None = None
         self._transactions: dict[str, Transaction | QueuesTransaction] = {}
@@ -117,7 +118,8 @@ class TransactionRun:
             self.modes[name] = mode
             self.offsets.setdefault(name, {})
             self._log_order.setdefault(name, [])
-            self.queues[name] = open_queue(self.storage, name, self.policy, mode=mode, clock=self.clock)
+            group = self.groups.get(name, "default")
+            self.queues[name] = open_queue(self.storage, name, self.policy, mode=mode, group=group, clock=self.clock)
             self._is_durable(name)
             self.return_(f"open({name}, {mode})")
 

@@ -135,30 +135,32 @@ def decided_after_a_kill(run: TransactionRun) -> None:
     run.close()
 
 
-def decided_by_a_producer(run: TransactionRun) -> None:
-    """A handle without a read side decides: it visits the group."""
+def decided_for_another_group(run: TransactionRun) -> None:
+    """A handle of another group decides: it visits the group that holds the messages."""
     _one(run)
+    run.queues["a"].groups.create("other")
     for key in ("t", "u"):
         run.begin(key, puts={"a": (30,)}, acks={"a": 1})
         run.prepare(key)
     run.close()
-    run.open(a="produce")
+    run.groups["a"] = "other"
+    run.open(a="exclusive")
     run.commit_prepared("t")
     run.abort_prepared("u")
     run.close()
 
 
-def decided_by_a_consumer(run: TransactionRun) -> None:
-    """A handle without a write side prepares and decides acknowledgements."""
+def decided_without_the_log(run: TransactionRun) -> None:
+    """What only acknowledges is prepared and decided: the group alone says what became of it."""
     _one(run)
     run.close()
-    run.open(a="consume")
+    run.open(a="exclusive")
     for key in ("t", "u"):
         run.begin(key, acks={"a": 1})
         run.prepare(key)
     run.commit("t")
     run.close()
-    run.open(a="consume")
+    run.open(a="exclusive")
     run.abort_prepared("u")
     run.close()
 
@@ -242,9 +244,9 @@ def from_one_to_the_other(run: TransactionRun) -> None:
     run.close("a", "b")
 
 
-def from_a_consumer_to_a_producer(run: TransactionRun) -> None:
-    """The same where each handle has one side only; the coordinator is closed first."""
-    _two(run, a="consume", b="produce")
+def from_one_to_the_other_opened_again(run: TransactionRun) -> None:
+    """The same, of queues that were recovered; the coordinator is closed first."""
+    _two(run, a="exclusive", b="exclusive")
     run.begin("t", puts={"b": (30, 700)}, acks={"a": 2})
     run.commit("t")
     run.close("b", "a")
@@ -320,15 +322,15 @@ SCENARIOS: tuple[Scenario, ...] = (
     prepared_acks_only,
     decided_after_a_restart,
     decided_after_a_kill,
-    decided_by_a_producer,
-    decided_by_a_consumer,
+    decided_for_another_group,
+    decided_without_the_log,
     spilled_and_adopted,
     prepared_and_adopted,
     adopted_after_a_kill,
     streamed,
     rolled_with_open_decisions,
     from_one_to_the_other,
-    from_a_consumer_to_a_producer,
+    from_one_to_the_other_opened_again,
     both_put_and_acknowledge,
     both_put,
     the_coordinator_only_acknowledges,
