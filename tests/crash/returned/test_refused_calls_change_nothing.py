@@ -377,6 +377,21 @@ case("joint commit: not found", TransactionNotFoundError,
      lambda world: world.queue.joint_commits.commit("app", 2, ["part-2", "nobody"]))  # fmt: skip
 case("joint commit: no part", TransactionStateError, lambda world: world.queue.joint_commits.commit("app", 2, ["puts"]))
 case("several: one twice", ConfigError, lambda world: transaction(world.queue, world.queue))
+for _name, _refused in {
+    "commit_prepared": lambda queue: queue.commit_prepared("puts"),
+    "abort_prepared": lambda queue: queue.abort_prepared("acks"),
+    "joint commit": lambda queue: queue.joint_commits.commit("app", 2, ["part-2"]),
+    "joint abort": lambda queue: queue.joint_commits.abort("app", 2),
+    "collect": lambda queue: queue.joint_commits.collect(0),
+    "pause": lambda queue: queue.pause(),
+    "resume": lambda queue: queue.resume(),
+    "dead.retry": lambda queue: queue.dead.retry(0),
+    "dead.discard": lambda queue: queue.dead.discard(0),
+    "groups.delete": lambda queue: queue.groups.delete("idle"),
+    "reserve": lambda queue: queue.reservations.take(),
+    "purge": lambda queue: queue.purge(),
+}.items():
+    case(f"{_name}: in read_only", UsageError, lambda world, refused=_refused: refused(world.queue), "read_only")  # type: ignore[misc]
 
 
 def _one_is_closed(world: World) -> Callable[[], object]:

@@ -126,7 +126,7 @@ def test_waits_survive_many_generations_of_the_position_file(jobs: Jobs) -> None
         assert queue.browse("ready", limit=5) == queue.browse("ready")
 
 
-def test_a_visitor_that_retries_a_dead_letter_keeps_what_else_it_finds(tmp_path: Path) -> None:
+def test_who_owns_the_queue_for_a_moment_and_retries_a_dead_letter_keeps_what_else_it_finds(tmp_path: Path) -> None:
     """Waits and counts of the others."""
     with PersistentQueue(tmp_path / "q", mode="exclusive", max_deliveries=None) as queue:
         queue.put_many([b"a", b"b", b"c"])
@@ -135,9 +135,9 @@ def test_a_visitor_that_retries_a_dead_letter_keeps_what_else_it_finds(tmp_path:
         second.reject("no")
         third.nack(0)
         (before,) = queue.browse("delayed")
-    with PersistentQueue(tmp_path / "q", mode="read_only") as look:
-        assert look.dead.retry(1) == 1
-        assert look.browse("delayed") == [before]
+    with PersistentQueue(tmp_path / "q", mode="shared", can_own=False) as client:
+        assert client.dead.retry(1) == 1
+        assert client.browse("delayed") == [before]
     with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
         assert queue.browse("delayed") == [before]
         found = [queue.receive(timeout=0) for _ in range(2)]

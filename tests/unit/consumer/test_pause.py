@@ -241,6 +241,19 @@ def test_a_process_pauses_and_resumes_another_one_that_waits(tmp_path: Path, who
     said.close()
 
 
+def test_a_handle_that_looks_neither_pauses_nor_resumes(storage: SimulatedStorage) -> None:
+    """It says which mode does, and nothing changes."""
+    with open_queue(storage, mode="exclusive") as queue:
+        queue.put(b"one")
+        queue.pause(reason="because")
+        with open_queue(storage, mode="read_only") as look:
+            for call in (look.pause, look.resume):
+                with pytest.raises(UsageError, match="mode='shared'"):
+                    call()
+            assert look.stats().paused == queue.stats().paused == "because"
+        assert taken(queue) == []
+
+
 @pytest.mark.parametrize("later", ["exclusive", "shared"])
 def test_a_group_stays_paused_behind_the_process_that_paused_it(tmp_path: Path, later: Mode) -> None:
     """Also another group than the one that its process took from; whoever comes may resume it."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import CommitUnknownError, PersistentQueue, PoisonedError, TransactionStateError
+from holdfast import CommitUnknownError, PersistentQueue, PoisonedError, TransactionNotFoundError, TransactionStateError
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.prepared.own_votes import OwnVotes
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
@@ -38,16 +38,29 @@ def votes_of(queue: PersistentQueue) -> OwnVotes:
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
 def test_a_vote_that_was_decided_is_not_decided_the_other_way(storage: SimulatedStorage, commits: bool) -> None:
-    """Whoever asks for the same again is told nothing."""
+    """By a client either; one that asks for the same again is told nothing."""
     with open_queue(storage, clock=FakeClock()) as queue:
         queue.put_many([b"one", b"two"])
         tx = prepare(queue, "acks", "t")
         decide = queue.commit_prepared if commits else queue.abort_prepared
         decide("t")
-        votes_of(queue).settle_vote("t", tx._nonce, is_committed=commits, is_decided=False)
+        votes_of(queue).settle("t", tx._nonce, is_committed=commits)
         with pytest.raises(TransactionStateError, match="committed" if commits else "aborted"):
-            votes_of(queue).settle_vote("t", tx._nonce, is_committed=not commits, is_decided=False)
+            votes_of(queue).settle("t", tx._nonce, is_committed=not commits)
         assert waiting(queue) == ([b"two"] if commits else [b"one", b"two"])
+
+
+def test_a_vote_that_is_gone_and_not_remembered_is_not_decided(storage: SimulatedStorage) -> None:
+    """As a reservation that its own holder has committed."""
+    with open_queue(storage, mode="exclusive") as queue:
+        queue.put(b"one")
+        held = queue.reservations.take()
+        assert held is not None
+        queue.reservations.commit(held)
+        for commits in (True, False):
+            with pytest.raises(TransactionNotFoundError, match="holds nothing"):
+                votes_of(queue).settle(held.id, held.nonce, is_committed=commits)
+        assert waiting(queue) == []
 
 
 def test_a_log_that_has_decided_says_so_to_whoever_holds_the_votes(storage: SimulatedStorage) -> None:

@@ -16,18 +16,21 @@ import pytest
 from holdfast import (
     DiskFullError,
     PersistentQueue,
+    QueueLockedError,
     StorageError,
     TransactionNotFoundError,
     TransactionStateError,
     verify,
 )
+from holdfast.persistence.filesystem import locks
 from holdfast.queue.consumer.read_side import ReadSide
+from holdfast.queue.prepared import vote_settling
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from support.builders.handles import handle_of
 from support.builders.transactions import KINDS, ORDERS, after, cut_power, open_queue, prepare, prepared_ids, waiting
 from support.owners.machine_link import machine_links
 from support.processes.children import Signal, child
-from support.processes.threads import Threads
+from support.processes.threads import Threads, is_waiting, wait_until
 from support.storages.simulated_storage import SimulatedStorage
 
 VERDICTS = {"commit": True, "abort": False}
@@ -309,6 +312,59 @@ def test_what_only_acknowledges_stays_in_doubt_if_the_disk_refuses(
         queue.abort_prepared("t")
         assert queue.prepared() == []
     assert shown(storage) == after("acks", committed=False)
+
+
+# -- Groups that are just being opened ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def opening(storage: SimulatedStorage) -> Iterator[None]:
+    """Hold the lock of the default group, as a thread does that opens it."""
+    lock = locks.try_acquire(storage, ORDERS / "groups" / "default" / "read.lock")
+    assert lock is not None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@pytest.mark.parametrize("kind", HOLDING)
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_group_that_another_thread_opens_is_waited_for(storage: SimulatedStorage, verdict: str, kind: str) -> None:
+    """Its vote is settled once it is open, or has failed to open."""
+    threads, decided = Threads(), []
+    with open_queue(storage, mode="exclusive") as queue:
+        leave_in_doubt(queue, kind)
+    with deciders(storage, "exclusive") as (queue,):
+        with opening(storage):
+            thread = threads.start(lambda: decided.append(decide(queue, verdict)))
+            wait_until(lambda: is_waiting(thread))
+            assert decided == []
+        threads.join()
+        assert decided == [offsets(kind, verdict)]
+        assert queue.prepared() == []
+    assert shown(storage) == after(kind, committed=VERDICTS[verdict])
+
+
+@pytest.mark.parametrize("kind", HOLDING)
+def test_a_group_whose_opening_does_not_end_keeps_its_messages(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """What only acknowledges stays in doubt; what is in the log counts, and its group follows later."""
+    monkeypatch.setattr(vote_settling, "_OPENING_SECONDS", 0.02)
+    with open_queue(storage, mode="exclusive") as queue:
+        leave_in_doubt(queue, kind)
+    with deciders(storage, "exclusive") as (queue,):
+        with opening(storage):
+            if kind == "acks":
+                with pytest.raises(QueueLockedError, match="just being opened"):
+                    queue.commit_prepared("t")
+                assert prepared_ids(queue) == ["t"]
+            else:
+                assert queue.commit_prepared("t") == range(3, 4)
+        assert queue.commit_prepared("t") == offsets(kind, "commit")
+        assert queue.prepared() == []
+    assert shown(storage) == after(kind, committed=True)
 
 
 # -- Votes whose puts were never prepared ------------------------------------------------------------------------------

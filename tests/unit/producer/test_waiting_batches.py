@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CorruptionError, PersistentQueue, StorageError, TransactionStateError
-from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord
-from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast import PersistentQueue, StorageError
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.prepared import prepared_transactions
 from holdfast.queue.producer.waiting_batches import WaitingBatches
@@ -67,49 +65,6 @@ def test_damage_of_a_batch_that_is_decided_meanwhile_is_none(storage: SimulatedS
             prepared_transactions.find_damage(handle_of(queue), batch)
         left.remove(batch.path)
         assert prepared_transactions.find_damage(handle_of(queue), batch) == []
-
-
-# -- Taking over -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "decision",
-    [
-        CommitRecord("t", b"n" * 16, 1, 0),
-        CommitRecord("t", b"n" * 16, 1, 0, waiting_file="prepared/other.batch"),
-        CommitRecord("t", b"n" * 16, 1, 0, None, (Acknowledged("g", b"g" * 16, ()),), waiting_file="prepared/t.batch"),
-    ],
-    ids=["for nowhere", "for another id", "acknowledges"],
-)
-def test_what_is_handed_in_and_holds_no_puts_to_prepare_is_refused(
-    storage: SimulatedStorage, decision: CommitRecord
-) -> None:
-    """Another process has written it; it stays where it is."""
-    with open_queue(storage) as queue:
-        source = ORDERS / "handed-in"
-        writer = BatchFileWriter(storage, source, handle_of(queue).queue_id)
-        writer.add(b"payload", b"", 1)
-        writer.finish(decision)
-        writer.close()
-        with pytest.raises(CorruptionError, match="holds no puts to prepare"):
-            handle_of(queue).require_batches().take_over(source)
-        assert prepared_ids(queue) == []
-        assert source in storage.tree()
-
-
-def test_an_id_that_is_prepared_is_not_taken_over_a_second_time(storage: SimulatedStorage) -> None:
-    """The first one waits for its verdict."""
-    with open_queue(storage) as queue:
-        prepare(queue, "puts", "t")
-        source = ORDERS / "handed-in"
-        writer = BatchFileWriter(storage, source, handle_of(queue).queue_id)
-        writer.add(b"second", b"", 1)
-        writer.finish(CommitRecord("t", b"n" * 16, 1, 0, waiting_file="prepared/t.batch"))
-        writer.close()
-        with pytest.raises(TransactionStateError, match="decide it before its id is used again"):
-            handle_of(queue).require_batches().take_over(source)
-        queue.commit_prepared("t")
-        assert waiting(queue) == [b"new"]
 
 
 # -- Deciding ----------------------------------------------------------------------------------------------------------

@@ -34,16 +34,24 @@ class OutcomeMemory:
 
     def find(self, transaction_id: str, nonce: bytes | None) -> OutcomeEntry | None:
         """Return the outcome of the latest transaction of this id, or of this nonce; None if it is unknown."""
-        handle = self._handle
-        own = list(handle.group_readers)
-        memories = [self._of_own_group(name) for name in own]
-        if handle.batches is not None:
-            memories.append(handle.batches.prepared.outcome_log)
-        found = _latest(memories, transaction_id, nonce)
+        found = self._find_here(transaction_id, nonce)
         if found is None:
-            others = (self._of_group(name) for name in self._group_names() if name not in own)
+            others = (self._of_group(name) for name in self._others())
             found = _latest(others, transaction_id, nonce)
         return found
+
+    def group_of(self, nonce: bytes) -> str | None:
+        """Return the group that remembers a transaction and is not open here; None if that is remembered elsewhere."""
+        if self._find_here("", nonce) is not None:
+            return None
+        return next((name for name in self._others() if self._of_group(name).find_nonce(nonce) is not None), None)
+
+    def _find_here(self, transaction_id: str, nonce: bytes | None) -> OutcomeEntry | None:
+        handle = self._handle
+        memories = [self._of_own_group(name) for name in list(handle.group_readers)]
+        if handle.batches is not None:
+            memories.append(handle.batches.prepared.outcome_log)
+        return _latest(memories, transaction_id, nonce)
 
     def outcome_log(self, transaction_id: str, nonce: bytes | None, *, is_committed: bool) -> OutcomeEntry | None:
         """As :meth:`find`; raises TransactionStateError if the other outcome is known."""
@@ -78,9 +86,12 @@ class OutcomeMemory:
         finally:
             memory.close()
 
-    def _group_names(self) -> list[str]:
+    def _others(self) -> list[str]:
+        """Return the names of the groups that are not open here."""
+        own = list(self._handle.group_readers)
         with storage_errors("looking for decided transactions", self._handle.directory.groups):
-            return [group.name for group in list_groups(self._handle.storage, self._handle.directory)]
+            groups = list_groups(self._handle.storage, self._handle.directory)
+        return [group.name for group in groups if group.name not in own]
 
     def _of_own_group(self, name: str) -> OutcomeLog:
         with self._lock:

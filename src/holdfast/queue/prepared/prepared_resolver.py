@@ -201,6 +201,7 @@ class PreparedResolver:
                 "known; prepared() lists those in doubt",
                 id=transaction_id,
             )
+        self._votes.make_durable(known.nonce)
         return known
 
     def _commit(self, found: Found, *, is_asked: bool) -> range:

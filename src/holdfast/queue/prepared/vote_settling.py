@@ -70,6 +70,16 @@ class VoteSettling:
             visit = partial(self._decide_visiting, found.id, vote, group, outcome, is_committed=is_committed)
             self._settle(group, own, visit)
 
+    def make_durable(self, nonce: bytes) -> None:
+        """Make durable what the group of a transaction has noted that was decided without puts.
+
+        The process that has noted it may have died before its sync. A group that is open has synced what it found.
+        Raises as :meth:`follow`.
+        """
+        group = self._memory.group_of(nonce)
+        if group is not None:
+            self._settle(group, lambda side: None, partial(self._visit_group, group, lambda progress: []))
+
     def durability_checks(self, found: Found) -> tuple[DurabilityCheck, ...]:
         """Return the durability checks of other groups' votes: whether they are seen to be settled durably."""
         handle = self._handle
@@ -120,11 +130,14 @@ class VoteSettling:
 
     def _visit(self, group: str, vote: Vote, *, is_committed: bool) -> bool:
         """Settle a vote if its group is not open; entries of its last owner may not be synced yet."""
-        handle = self._handle
 
         def changes(progress: GroupProgress) -> list[Change]:
             return outcome_changes(vote, committed=is_committed) if vote.nonce in progress.votes else []
 
+        return self._visit_group(group, changes)
+
+    def _visit_group(self, group: str, changes: Callable[[GroupProgress], list[Change]]) -> bool:
+        handle = self._handle
         return visit_group(
             handle.storage, handle.directory, handle.queue_id, handle.clock, group, changes, is_needed=lambda _: True
         )
