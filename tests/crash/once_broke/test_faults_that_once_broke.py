@@ -89,30 +89,6 @@ def new_world() -> World:
     return world
 
 
-def test_a_submitted_put_whose_answer_cannot_be_read_is_unknown() -> None:
-    """The owner may have done it: whoever took the error for "nothing was written" would put it twice."""
-    at, struck, done_count = 0, True, 0
-    while struck:
-        at += 1
-        world = new_world()  # a fault of the owner's own may poison it
-        submitter = world.submitter()
-        payload = b"submitted %d" % at
-        plan = world.storage.faults = FaultPlan(at, verbs=frozenset({"read_at"}))
-        error: HoldfastError | None = None
-        try:
-            submitter.put(payload, timeout=5)
-        except HoldfastError as raised:
-            error = raised
-        struck = plan.fired_count > 0
-        world.storage.faults = None
-        is_there = payload in [message.payload for message in world.queue.peek(1000)]
-        done_count += is_there and error is not None
-        assert is_there or error is not None
-        assert not is_there or error is None or isinstance(error, CommitUnknownError), error
-        world.close()
-    assert done_count, "no answer was lost"
-
-
 def test_an_abort_whose_sync_failed_is_unknown(world: World) -> None:
     """The memory of decided transactions takes nothing more, so a caller has to reopen the queue and check."""
     transaction = world.queue.begin()
@@ -195,18 +171,6 @@ def test_aborting_jointly_refuses_once_the_removal_of_a_part_may_be_lost(world: 
     fails_and_refuses(world, lambda: world.queue.joint_commits.abort("app", 1), FaultPlan(1, verbs=DIRECTORY_SYNC))
     with pytest.raises(PoisonedError):
         world.queue.joint_commits.collect(0)
-
-
-def test_a_visitor_leaves_though_a_request_keeps_failing(world: World) -> None:
-    """Whoever has asked gets an answer, and nothing is put."""
-    world.close()
-    submitter = world.submitter()
-    world.storage.faults = FaultPlan(2, forever=True, verbs=frozenset({"rename"}))  # the first is that of who asks
-    with pytest.raises(CommitUnknownError):
-        submitter.put(b"two", timeout=5)
-    world.storage.faults = None
-    world.open()
-    assert [message.payload for message in world.queue.peek(10)] == [b"one"]
 
 
 def test_a_transaction_over_queues_says_so_where_the_disk_of_another_one_is_full() -> None:

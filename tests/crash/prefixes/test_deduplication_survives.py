@@ -8,15 +8,14 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
-from holdfast.persistence.format.constants import ANSWER_DONE
-from holdfast.persistence.format.message_options import MessageOptions
+from holdfast.queue.client import staging
 from support.builders.clocks import FakeClock
-from support.builders.handles import handle_of
-from support.builders.requested import Asked, Asker, answer_in, payloads_in, queue_in, serve_all
+from support.owners.machine_link import machine_links
 from support.processes.children import Child
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.kill_work import Journal
@@ -166,79 +165,40 @@ def test_an_acknowledged_id_is_remembered_whatever_a_crash_leaves(workload: Call
             judge(run, moment.random_crash(choice), count, may_lose_all=loses)
 
 
-# -- Requests ----------------------------------------------------------------------------------------------------------
+# -- Clients -----------------------------------------------------------------------------------------------------------
 
-
-def asked_on(storage: SimulatedStorage, policy: FlushPolicy) -> tuple[str, list[Asked], list[range]]:
-    """Make a queue with one id, and leave requests: a duplicate, a new id, that again, a large one twice."""
-    with queue_in(storage, policy) as queue:
-        queue.put(b"first", dedup_id="first")
-        asker = Asker(storage, handle_of(queue).queue_id)
-    first, new, large = (MessageOptions(dedup_id=each).encode() for each in ("first", "new", "large"))
-    asked = [
-        asker.ask(64, b"first", headers=first),
-        asker.ask(65, b"new", headers=new),
-        asker.ask(66, b"new", headers=new),
-        asker.ask(67, b"large " * 2000, headers=large),
-        asker.ask(68, b"large " * 2000, headers=large),
-        asker.ask(69, b"first", headers=first),
-    ]
-    for directory in (ROOT, ROOT / "requests"):
-        storage.sync_directory(directory)
-    return asker.mailbox.name, asked, [range(0, 1), range(1, 2), range(1, 2), range(2, 3), range(2, 3), range(0, 1)]
+ASKED = [("first", b"first"), ("new", b"new"), ("new", b"new"), ("large", bytes(LARGE)), ("large", bytes(LARGE))]
+"""Ids and payloads that two clients put in turn; the large ones in files that they stage."""
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_an_owner_killed_at_any_call_answers_submitted_duplicates_with_the_first_offset(policy: str) -> None:
-    """The next owner continues; every id is in the log once, and nothing waits any more."""
-    storage = SimulatedStorage()
-    mailbox, asked, expected = asked_on(storage, POLICIES[policy])
-    begun = len(storage.log)
-    serve_all(storage, POLICIES[policy])
-    for operation_count, is_kept, crashed in storage.prefix_crashes():
-        if operation_count < begun or not is_kept:
-            continue
-        answer_in(crashed, mailbox, 64)  # holds the lock: it is alive
-        serve_all(crashed, POLICIES[policy])
-        assert payloads_in(crashed) == [b"first", b"new", b"large " * 2000]
-        answers = [answer_in(crashed, mailbox, each.number) for each in asked]
-        assert [answer.offsets for answer in answers if answer and answer.verdict == ANSWER_DONE] == expected
-        assert [name for name in crashed.list(ROOT / "requests") if not name.endswith(".answers")] == []
+def test_clients_that_ask_the_next_owner_again_have_each_id_put_once(policy: str) -> None:
+    """Wherever the first owner was killed: what it answered keeps its offset, and the rest is put now."""
+    storage, answered = SimulatedStorage(), [0]
+    with machine_links(), mock.patch.object(staging, "STAGED_BYTES", LARGE - 1):
+        one, two = (client(storage, POLICIES[policy]) for _ in range(2))
+        begun = len(storage.log)
+        for number, (dedup_id, payload) in enumerate(ASKED):
+            assert (one, two)[number % 2].put(payload, dedup_id=dedup_id) == ["first", "new", "large"].index(dedup_id)
+            answered.append(len(storage.log))
+        two.close()
+        one.close()
+        for operation_count, is_kept, crashed in storage.prefix_crashes():
+            if operation_count < begun or not is_kept:
+                continue
+            with client(crashed, POLICIES[policy]) as queue:
+                shown = [each.payload for each in queue.peek(10)]
+                offsets = [queue.put(payload, dedup_id=dedup_id) for dedup_id, payload in ASKED]
+                assert offsets == [0, 1, 1, 2, 2]
+            done = {payload for at, (_, payload) in zip(answered[1:], ASKED, strict=True) if at <= operation_count}
+            assert done <= set(shown)
+            with PersistentQueue(ROOT, mode="exclusive", storage=crashed) as queue:
+                assert [each.payload for each in queue.peek(10)] == [b"first", b"new", bytes(LARGE)]
 
 
-def test_a_duplicate_that_was_answered_is_not_put_by_a_later_owner() -> None:
-    """Its owner was killed before it removed the request, and its id has expired since."""
-    storage = SimulatedStorage()
-    mailbox, asked, expected = asked_on(storage, POLICIES["every_commit"])
-    begun = len(storage.log)
-    serve_all(storage, POLICIES["every_commit"])
-    done = 0
-    for operation_count, is_kept, crashed in storage.prefix_crashes():
-        answers = [answer_in(crashed, mailbox, each.number) for each in asked] if operation_count > begun else []
-        if not is_kept or not any(answers):
-            continue
-        clock = FakeClock()
-        clock.advance(400)
-        with PersistentQueue(ROOT, mode="exclusive", storage=crashed, clock=clock, data_file_bytes=FILE_BYTES):
-            serve_until_nothing_waits(crashed, clock)
-        for answer, offsets in zip(answers, expected, strict=True):
-            if answer is not None:
-                again = answer_in(crashed, mailbox, answer.number)
-                assert again is not None
-                assert again.offsets == answer.offsets == offsets
-                done += 1
-        firsts = [payload for payload in payloads_in(crashed) if payload == b"first"]
-        assert len(firsts) == 1 + (None in (answers[0], answers[5])), "who was not answered yet puts one"
-    assert done > 20
-
-
-def serve_until_nothing_waits(storage: SimulatedStorage, clock: FakeClock) -> None:
-    """Let the owner's thread serve."""
-    deadline = time.monotonic() + 20
-    while any(not name.endswith(".answers") for name in storage.list(ROOT / "requests")):
-        assert time.monotonic() < deadline
-        clock.wait_for_waiters()
-        clock.advance(0.2)
+def client(storage: SimulatedStorage, policy: FlushPolicy) -> PersistentQueue:
+    """Open a handle that shares the queue."""
+    return PersistentQueue(ROOT, mode="shared", storage=storage, flush=policy, data_file_bytes=FILE_BYTES)
 
 
 # -- Real processes are killed -----------------------------------------------------------------------------------------

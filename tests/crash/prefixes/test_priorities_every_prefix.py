@@ -94,7 +94,7 @@ def hold_to(queue: PersistentQueue, storage: SimulatedStorage) -> int:
 def test_every_prioritized_message_that_a_crash_leaves_is_looked_for(
     workload: Callable[[PersistentQueue], None], policy: FlushPolicy
 ) -> None:
-    """By an owner, by a handle that looks, and once what was prepared is committed."""
+    """By the next owner, at once and once what was prepared is committed."""
     storage = SimulatedStorage()
     mode: Mode = "shared" if workload is of_a_client else "exclusive"
     with machine_links(), open_queue(storage, mode=mode, flush=policy) as queue:
@@ -109,8 +109,6 @@ def test_every_prioritized_message_that_a_crash_leaves_is_looked_for(
         crashes = [prefix.crash_keeping_all(), prefix.crash_dropping_unsynced()]
         crashes += [prefix.random_crash(rng, keep=0.95 if number % 2 else 0.5) for number in range(RANDOM_CRASHES)]
         for crashed in crashes:
-            with open_queue(crashed, mode="read_only") as look:
-                hold_to(look, crashed)
             with open_queue(crashed, mode="exclusive", flush=policy) as owner:
                 hold_to(owner, crashed)
                 for each in owner.prepared():

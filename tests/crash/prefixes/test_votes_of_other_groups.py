@@ -114,8 +114,8 @@ def test_a_crash_at_any_change_leaves_both_halves_or_neither(
                 judge(shown(crashed), is_in_doubt, kind, verdict, is_told=count >= told)
                 decide(queue, verdict)
                 assert queue.prepared() == []
-                crashed = crashed.crash_dropping_unsynced()
-            with open_queue(crashed, mode="exclusive") as queue:
+                powerless = crashed.crash_dropping_unsynced()
+            with open_queue(powerless, mode="exclusive") as queue:
                 assert queue.prepared() == []
                 assert waiting(queue) == after(kind, committed=VERDICTS[verdict])
     assert number > 40, "hardly anything was written"

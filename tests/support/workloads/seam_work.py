@@ -15,6 +15,7 @@ from pathlib import Path
 from holdfast import Empty, FlushPolicy, PersistentQueue, Put, transaction, verify
 from holdfast.queue.client.staging import STAGED_BYTES
 from support.builders.settings import set_first
+from support.owners.machine_link import machine_links
 from support.storages.noted_storage import NotedStorage
 
 WATCHED = ("open", "os.", "fcntl.", "shutil.", "mmap.", "tempfile.", "sqlite3.")
@@ -94,15 +95,15 @@ def _two_queues(root: Path, storage: NotedStorage) -> None:
 
 
 def _beside_an_owner(path: Path, storage: NotedStorage) -> None:
-    """Put through the owner, and look."""
+    """Put through the owner, without its socket, which is no file of a queue; and look."""
     with (
+        machine_links(),
         _open(path, storage, mode="shared") as owner,
-        _open(path, storage, mode="shared", can_own=False) as client,
+        _open(path, storage, mode="shared") as client,
         _open(path, storage, mode="read_only") as look,
     ):
         client.put_many([b"asked for", b"too", bytes(STAGED_BYTES)])
         assert look.stats().depth > 0
-        assert owner.is_owner
         assert client.get(timeout=10)
         owner.put(b"across")
         assert client.get_many(3, timeout=10)

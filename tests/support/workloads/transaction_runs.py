@@ -331,12 +331,14 @@ def open_queue(
     policy: FlushPolicy,
     *,
     mode: Mode = "exclusive",
+    group: str = "default",
     clock: FakeClock | None = None,
 ) -> PersistentQueue:
     """Open a queue of a run on a disk, with data files as small as they can be."""
     return PersistentQueue(
         Path("/") / name,
         mode=mode,
+        group=group,
         flush=policy,
         data_file_bytes=DATA_FILE_BYTES,
         storage=storage,
