@@ -158,7 +158,7 @@ class FaultyRun(TransactionRun):
         if struck and not self.plan.forever and not self._transactions and self.queues:
             if any(map(is_poisoned, self.queues.values())):
                 self.reopen()
-            readers = {name: queue for name, queue in self.queues.items() if queue.mode == "exclusive"}
+            readers = {name: queue for name, queue in self.queues.items() if queue.group == "default"}
             try:
                 seen = look(readers, self.offsets)
             except UNKNOWN:
