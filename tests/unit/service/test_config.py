@@ -203,7 +203,7 @@ def test_a_value_that_cannot_be_says_what_can(tmp_path: Path, text: str, line: i
             "defaults.also_read is for one queue: set it in [queues.<name>]",
         ),
         (
-            "[queues.orders]\nmode = 'consume'",
+            "[queues.orders]\nmode = 'exclusive'",
             2,
             "queues.orders.mode is set by the program, in service.queue(); it cannot be configured",
         ),
