@@ -184,6 +184,21 @@ def test_a_queue_that_is_deleted_while_it_is_opened_blames_no_disk() -> None:
     )
 
 
+def test_a_group_that_is_deleted_while_a_queue_is_opened_is_passed_over() -> None:
+    """It was there when the groups were listed."""
+    storage = SimulatedStorage()
+    root = Path("/queue")
+    with PersistentQueue(root, mode="exclusive", storage=storage) as queue:
+        queue.groups.create("gone")
+    with refusing(storage, "directory_status", "groups/gone", FileNotFoundError(errno.ENOENT, "No such file")):
+        PersistentQueue(root, mode="exclusive", storage=storage).close()
+    with (
+        refusing(storage, "directory_status", "groups/gone"),
+        pytest.raises(StorageError, match="opening the queue failed"),
+    ):
+        PersistentQueue(root, mode="exclusive", storage=storage)
+
+
 @pytest.mark.parametrize("name", ["queue.json", "write.lock", "write.mark", "groups/default/group.json"])
 @pytest.mark.parametrize(
     ("put", "advice"),

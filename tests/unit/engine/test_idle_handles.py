@@ -11,8 +11,10 @@ import pytest
 from holdfast import PersistentQueue, StorageError
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.queue.engine import idle_handles
+from holdfast.queue.protocol.messages import Put
 from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
+from support.owners.sides import owned_queue
 from support.processes.threads import Threads, wait_until
 
 HANDLES_MAX = 4  # two locks, the data file being written, the position file
@@ -91,6 +93,22 @@ def test_handles_that_are_in_use_stay_open(tmp_path: Path) -> None:
             names = handles_in(queue.path)
             assert any(name.endswith("write.mark") for name in names)
             assert sum(name.endswith(".data") for name in names) > 1, names
+
+
+@needs_proc
+def test_an_owner_that_was_asked_of_no_group_comes_to_rest(tmp_path: Path) -> None:
+    """It has a write side only, and puts again."""
+    with owned_queue(OsStorage(), tmp_path / "orders") as owner:
+        idle = owner._writes.idle_handles
+        assert idle is not None
+        for number in range(2):
+            put = Put(number.to_bytes(16, "little"), True, "", {}, 0)
+            assert owner.append(1, put, (b"a",)) == (range(number, number + 1), True)
+            owner.write_side.settle(number + 1, 1, synced=True)
+            assert any(name.endswith("write.mark") for name in handles_in(tmp_path))
+            for _ in range(2):
+                idle.look()
+            assert not any(name.endswith("write.mark") for name in handles_in(tmp_path))
 
 
 def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_directories_that_came_later_belong_to_a_queue_too() -> None:
     """One that was begun and not finished is made whole, whatever of them stands there."""
     storage = SimulatedStorage()
     directory = QueueDirectory(ROOT)
-    for path in (ROOT, directory.prepared, directory.requests):
+    for path in (ROOT, directory.prepared):
         storage.make_directory(path)
     assert open_directory(storage, ROOT, create=True)[2]
 

@@ -19,6 +19,7 @@ from holdfast.queue.protocol.error_text import TEXT_BYTES_MAX, as_text, from_tex
     "error",
     [
         DiskFullError("disk full", path="/somewhere"),
+        DiskFullError("full: " + "/x" * 2000, path="/x" * 2000),
         RecordTooLargeError("too large", size_bytes=3, max_bytes=2),
         TransactionNotFoundError("no such", id="x"),
         GroupNotFoundError("no such", group="c", groups=["a", "b"]),
@@ -43,14 +44,14 @@ def test_the_errors_of_the_standard_library_come_back_too() -> None:
 
 def test_what_is_too_long_is_cut() -> None:
     """First the context, then the message; the class stays."""
-    long = DiskFullError("é" * 1000, path="/" + "x" * 1000)
+    long = DiskFullError("é" * 10_000, path="/" + "x" * 10_000)
     text = as_text(long)
     assert len(text.encode()) <= TEXT_BYTES_MAX
     back = from_text(text)
     assert isinstance(back, DiskFullError)
     assert str(back) == "é" * len(str(back))
     assert len(str(back)) > 150
-    assert from_text(as_text(GroupNotFoundError("no such", group="c", groups=["a" * 100] * 100))).context == {}  # type: ignore[attr-defined]
+    assert from_text(as_text(GroupNotFoundError("no such", group="c", groups=["a" * 100] * 200))).context == {}  # type: ignore[attr-defined]
 
 
 def test_an_answer_that_cannot_be_read_is_an_error_all_the_same() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.errors import CorruptionError, Empty, Full, HoldfastError, ShutDown
 
-TEXT_BYTES_MAX = 480
-"""A longer text is cut: it is for people, and for their logs."""
+TEXT_BYTES_MAX = 2**14
+"""A longer text is cut: it is for people, and for their logs. Paths of 4,096 bytes, and advice, come through whole."""
 
 _STANDARD: dict[str, type[Exception]] = {"empty": Empty, "full": Full, "shut_down": ShutDown}
 
