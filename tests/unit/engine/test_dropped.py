@@ -7,7 +7,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,15 @@ def is_free(path: Path, **options: Any) -> bool:
     return True
 
 
+def descriptors_below(path: Path) -> list[str]:
+    """Return the files below a path that this process has open, once for each descriptor."""
+    names = []
+    for each in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the listing's own
+            names.append(os.readlink(f"/proc/self/fd/{each}"))
+    return sorted(name for name in names if name.startswith(f"{path}/"))
+
+
 def given(path: Path, do: Callable[[PersistentQueue], Any], **options: Any) -> Any:
     """Open a queue, return what ``do`` does with it, and forget it."""
     return do(PersistentQueue(path, **{"mode": "exclusive", **options}))
@@ -68,10 +77,10 @@ def test_a_dropped_handle_without_a_lock_warns_too(tmp_path: Path) -> None:
     path = tmp_path / "orders"
     with PersistentQueue(path, mode="exclusive") as queue:
         queue.put(b"a")
-        before = len(os.listdir("/proc/self/fd"))
+        before = descriptors_below(path)
         with dropping():
             given(path, lambda queue: queue.qsize(), mode="read_only")
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert descriptors_below(path) == before
         with PersistentQueue(path, mode="read_only") as other:
             assert other.qsize() == 1
 

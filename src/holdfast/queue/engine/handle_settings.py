@@ -64,7 +64,6 @@ class HandleSettings:
         self._group = options.group
         self.changing = threading.Lock()
         self._is_reader = options.mode == "read_only"
-        self._takes = options.reads
         self._given = given = options.settings
         self._configured = configured = options.configured
         self.values: Settings = {**DEFAULTS, **given, **configured}
@@ -141,7 +140,7 @@ class HandleSettings:
             changed = only(changed, QUEUE_SETTINGS)  # a default group that has begun has its own
         if group is not None and group.settings is not None:  # lost ones stop only who takes
             self._adopt(group.settings, GROUP_SETTINGS, directory.group_document(group.name))
-        is_refused = group is None and not waits and self._takes  # it takes from a group that is not there
+        is_refused = group is None and not waits  # it takes from a group that is not there
         if is_owner and changed != document and not is_refused:  # a handle changes all that it asks for, or nothing
             write_settings(storage, directory, changed)
             logger.info("%s: its settings are %s from now on", self._root, changed)

@@ -38,8 +38,8 @@ class IdleHandles:
 
     def look(self) -> float:
         """Close handles that were not used since the last poll; does not wait for busy threads."""
-        if self._handle.write_side is not None:
-            self._handle.write_side.rest()
+        if self._handle.options.writes:  # not for each group beside it
+            self._handle.require_write_side().rest()
         if self._handle.read_side is not None:
             self._handle.read_side.rest()
         close = self._close
