@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
-from holdfast.queue.protocol.messages import Commit, Done, Offsets, Put, Settle, Take, Taken
+from holdfast.queue.protocol.messages import Commit, Done, Offsets, Put, Settle, Take, Taken, Verb
 from proof.owner_deaths.books import Asked, Books, BrokenPromiseError
+from proof.owner_deaths.held import Held
 from proof.owner_deaths.history import judged_history
 
 SEED = int(os.environ.get("HOLDFAST_TEST_SEED", "20240521"))
@@ -44,6 +46,32 @@ def committed(payload: bytes, *offsets: int) -> Asked:
     """Return a commit that puts a message, and finishes others."""
     receipts = [(1, offset) for offset in offsets]
     return Asked(Commit(OTHER, "a transaction", {}, 0, GROUP, receipts), [payload], list(offsets))
+
+
+def held(*payloads: bytes, offsets: tuple[int, ...] = (), is_to_commit: bool = True) -> Held:
+    """Return a transaction that puts messages, and finishes what the first take has in hand."""
+    names = (Held(f"t{number}", NONCE, GROUP, list(offsets), list(payloads)) for number in count())
+    return next(each for each in names if each.is_to_commit is is_to_commit)
+
+
+def asked_of(held: Held, step: str) -> Asked:
+    """Return the request that prepares or decides a transaction."""
+    if step == "decide":
+        return Asked(held.deciding(), held=held, step=step)
+    receipts = [(1, offset) for offset in held.offsets]
+    return Asked(held.preparing(receipts), held.payloads, held.offsets, held=held, step=step)
+
+
+def prepared(books: Books, held: Held) -> Books:
+    """Return the books behind the answer that a transaction is prepared."""
+    books.answered(asked_of(held, "prepare"), Done({}), (), [])
+    return books
+
+
+def reserved(books: Books, *offsets: int) -> None:
+    """Note the answer to a reservation."""
+    asked = Asked(Verb(GROUP, {}), held=Held("r", OTHER, GROUP, is_reserved=True), step="reserve")
+    books.answered(asked, Done({"id": "r-1", "runs": [(offset, 1, 1, 0) for offset in offsets]}), (), [])
 
 
 def taken(books: Books, number: int, *messages: tuple[int, bytes]) -> None:
@@ -92,6 +120,24 @@ def test_what_a_dead_client_has_not_committed_may_be_finished_by_another(books: 
     books.judge(GROUP, {1: B})
 
 
+@pytest.mark.parametrize("is_to_commit", [True, False], ids=["committed", "aborted"])
+def test_what_is_prepared_is_in_doubt_until_it_is_decided(books: Books, is_to_commit: bool) -> None:
+    """By anyone, once all clients are dead; then it is there, or what it holds is."""
+    one = held(b"c", offsets=(0,), is_to_commit=is_to_commit)
+    prepared(books, one).died(0, None)
+    (found,) = books.judge_doubts({one.id: (GROUP, [0])}, [])
+    books.decided(found, {"first": 2, "count": 1})
+    books.judge(GROUP, {1: B, 2: b"c"} if is_to_commit else {0: A, 1: B})
+
+
+def test_a_decision_without_an_answer_was_made_or_not(books: Books) -> None:
+    """If nothing is in doubt, it was."""
+    one = held(b"c", offsets=(0,))
+    prepared(books, one).died(0, asked_of(one, "decide"))
+    assert books.judge_doubts({}, []) == []
+    books.judge(GROUP, {1: B, 2: b"c"})
+
+
 BROKEN: dict[str, tuple[str, Callable[[Books], object]]] = {
     "a lost message": ("is lost", lambda books: books.judge(GROUP, {1: B})),
     "another offset for a put": ("has offset", lambda books: books.answered(put(A), Offsets(5, 1), (), [])),
@@ -112,6 +158,43 @@ BROKEN: dict[str, tuple[str, Callable[[Books], object]]] = {
         lambda books: (books.answered(settled("reject", 0), Done({}), (), []), books.judge(GROUP, {0: A, 1: B})),
     ),
     "never put": ("never put", lambda books: books.judge(GROUP, {0: A, 1: B, 2: b"c"})),
+    "prepared, and in doubt nowhere": (
+        "in doubt nowhere",
+        lambda books: prepared(books, held(b"c", offsets=(0,))).judge_doubts({}, []),
+    ),
+    "in doubt, and prepared by no one": ("not known", lambda books: books.judge_doubts({"t": (GROUP, [0])}, [])),
+    "in doubt, and others are held": (
+        "not \\[0\\]",
+        lambda books: prepared(books, held(offsets=(0,))).judge_doubts({held(offsets=(0,)).id: (GROUP, [1])}, []),
+    ),
+    "held in doubt, and taken": (
+        "held in doubt",
+        lambda books: taken(prepared(books, held(b"c", offsets=(0,))), 2, (0, A)),
+    ),
+    "prepared, and in another hand": (
+        "others have",
+        lambda books: prepared(books, held(b"c", offsets=(5,))),
+    ),
+    "reserved, and in another hand": ("in another hand", lambda books: reserved(books, 0)),
+    "reserved, and finished": (
+        "were finished",
+        lambda books: (books.answered(settled("ack", 0), Done({}), (), []), reserved(books, 0)),
+    ),
+    "aborted, and there": (
+        "was refused",
+        lambda books: (
+            books.decided(held(b"c", is_to_commit=False), {}),
+            books.judge(GROUP, {0: A, 1: B, 2: b"c"}),
+        ),
+    ),
+    "committed, and not there": (
+        "not there",
+        lambda books: (
+            prepared(books, held(b"c")).died(0, asked_of(held(b"c"), "decide")),
+            books.judge_doubts({}, []),
+            books.judge(GROUP, {0: A, 1: B}),
+        ),
+    ),
     "half of a batch left": (
         "half of a batch",
         lambda books: books.judge(GROUP, {0: A, 1: B, 2: b"c"}, [put(b"c", b"d")]),

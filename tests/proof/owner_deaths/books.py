@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from holdfast.persistence.format.constants import SESSION_SHIFT
-from holdfast.queue.protocol.messages import AnyReply, Commit, Done, Offsets, Put, Receipt, Settle, Take, Taken
+from holdfast.queue.protocol.messages import AnyReply, Commit, Done, Offsets, Put, Receipt, Settle, Take, Taken, Verb
+from proof.owner_deaths.held import Held
 
-Request = Put | Commit | Settle | Take
+Request = Put | Commit | Settle | Take | Verb
 
 GROUPS = ("default", "slow")
 
@@ -41,17 +43,28 @@ class Asked:
         The messages that it settles.
     written_at : int or None
         How many operations the disk had seen when the file was whole that has its messages; None: it is not yet.
+    held : Held or None
+        What it prepares, reserves or decides.
+    step : "prepare", "reserve", "decide" or empty
+        Which of these it does.
+    is_again : bool
+        Whether an owner has died that it was sent to.
     """
 
     request: Request
     payloads: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     written_at: int | None = None
+    held: Held | None = None
+    step: str = ""
+    is_again: bool = False
 
     @property
     def is_staged(self) -> bool:
         """Whether its messages are in a file."""
-        return isinstance(self.request, Put | Commit) and self.request.is_staged
+        if isinstance(self.request, Put | Commit):
+            return self.request.is_staged
+        return self.step == "prepare" and bool(self.payloads)
 
     @property
     def payloads_sent(self) -> list[bytes]:
@@ -63,9 +76,24 @@ class Asked:
         """The group that it is about; empty: of none."""
         return "" if isinstance(self.request, Put) else self.request.group
 
-    def gives_back_in(self, group: str) -> bool:
-        """Whether others of a group may take its messages as soon as it is done."""
-        return isinstance(self.request, Settle) and self.request.verb not in ENDS and self.group == group
+    def given_back_in(self, group: str) -> list[int]:
+        """Return the messages that others of a group may take as soon as it is done, or was cut off by a kill."""
+        if self.held is not None:
+            gives_back = self.step == "prepare" or (self.step == "decide" and not self.held.is_to_commit)
+            return self.held.offsets if gives_back and self.held.group == group else []
+        gives_back = isinstance(self.request, Settle) and self.request.verb not in ENDS
+        return self.offsets if gives_back and self.group == group else []
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        """The deliveries that it prepares to finish."""
+        assert isinstance(self.request, Verb)
+        return [(number, offset) for number, offset in self.request.fields["receipts"]]
+
+
+def given_back_in(group: str, waiting: Iterable[Asked | None]) -> set[int]:
+    """Return the messages of a group that requests without an answer may have given back."""
+    return {offset for each in waiting if each is not None for offset in each.given_back_in(group)}
 
 
 @dataclass
@@ -86,6 +114,10 @@ class Books:
         What a full queue refused: it must not be there.
     unanswered : list of Asked
         Of clients that have died: each was done, or not.
+    held : dict of str to Held
+        By id: what is prepared or reserved, as answers say, and not decided.
+    committed : list of Held
+        What was decided by requests without an answer: what it puts has to be there, at any offset.
     """
 
     offset_of: dict[bytes, int] = field(default_factory=dict)
@@ -94,6 +126,8 @@ class Books:
     in_hand: dict[str, dict[int, int]] = field(default_factory=lambda: {group: {} for group in GROUPS})
     refused: set[bytes] = field(default_factory=set)
     unanswered: list[Asked] = field(default_factory=list)
+    held: dict[str, Held] = field(default_factory=dict)
+    committed: list[Held] = field(default_factory=list)
 
     def copy(self) -> Books:
         """Return books that go on by themselves."""
@@ -117,15 +151,19 @@ class Books:
         elif isinstance(request, Settle):
             assert isinstance(reply, Done)
             self._settled(request.group, request.receipts, is_over=request.verb in ENDS)
+        elif isinstance(request, Verb):
+            assert isinstance(reply, Done)
+            self._held_answered(asked, reply.result, waiting)
         else:
             assert isinstance(reply, Taken)
             self.finished(request)
-            given_back = {at for each in waiting if each and each.gives_back_in(request.group) for at in each.offsets}
-            in_hand = self.in_hand[request.group]
+            given_back = given_back_in(request.group, waiting)
+            in_hand, held = self.in_hand[request.group], self.held_in(request.group)
             for (offset, *_), payload in zip(reply.messages, payloads, strict=True):
                 self._seen(offset, payload)
                 is_free = in_hand.get(offset) in (None, request.number) or offset in given_back
                 expect(is_free, f"offset {offset} is in two hands")
+                expect(offset not in held or offset in given_back, f"offset {offset} comes, and is held in doubt")
                 expect(offset not in self.ended[request.group], f"offset {offset} comes again, and was finished")
                 in_hand[offset] = request.number
 
@@ -134,6 +172,99 @@ class Books:
         there = [payload for payload in asked.payloads if payload in self.offset_of]
         expect(not there, "what is there already was refused")
         self.refused.update(asked.payloads)
+
+    # -- What is in doubt --------------------------------------------------------------------------------------------
+
+    def held_in(self, group: str) -> set[int]:
+        """Return the messages of a group that are held in doubt."""
+        return {offset for each in self.held.values() if each.group == group for offset in each.offsets}
+
+    def _held_answered(self, asked: Asked, result: dict[str, Any], waiting: Iterable[Asked | None]) -> None:
+        held = asked.held
+        assert held is not None
+        if asked.step == "prepare":
+            in_hand = self.in_hand[held.group]
+            taken = [at for number, at in asked.receipts if in_hand.pop(at, None) != number]
+            expect(not taken, f"{held.id} is prepared, and others have what it finishes: {taken}")
+            self.held[held.id] = held
+        elif asked.step == "decide":
+            self.decided(held, result)
+        elif result:
+            expect(result["id"].startswith(held.id), f"{result['id']} was reserved instead of {held.id}")
+            self._reserved(replace(held, id=result["id"]), result["runs"], given_back_in(held.group, waiting))
+
+    def _reserved(self, held: Held, runs: Iterable[tuple[int, int, int, int]], given_back: Container[int]) -> None:
+        held.offsets = [offset for first, count, *_ in runs for offset in range(first, first + count)]
+        others = {*self.in_hand[held.group], *self.held_in(held.group)}
+        doubled = [offset for offset in held.offsets if offset in others and offset not in given_back]
+        expect(not doubled, f"{doubled} are reserved, and in another hand")
+        ended = [offset for offset in held.offsets if offset in self.ended[held.group]]
+        expect(not ended, f"{ended} are reserved, and were finished")
+        self.held[held.id] = held
+
+    def decided(self, held: Held, result: dict[str, Any]) -> None:
+        """Note what became of it; another one may have decided it before."""
+        self.held.pop(held.id, None)
+        if not held.is_to_commit:
+            self.refused.update(held.payloads)
+            return
+        self.ended[held.group].update(held.offsets)
+        if held.payloads:
+            expect(result["count"] == len(held.payloads), f"{held.id} has put {result['count']}")
+            for offset, payload in enumerate(held.payloads, result["first"]):
+                self._seen(offset, payload)
+                self.put.add(payload)
+
+    def was_aborted(self, asked: Asked) -> None:
+        """Note that the successor of a killed owner has aborted what was about to be prepared."""
+        assert asked.held is not None
+        self.refused.update(asked.payloads)
+        self._settled(asked.held.group, asked.receipts, is_over=False)
+
+    def judge_doubts(self, found: Mapping[str, tuple[str, list[int]]], unanswered: Iterable[Asked]) -> list[Held]:
+        """Judge what is in doubt once all clients are dead; return it, to be decided.
+
+        Parameters
+        ----------
+        found : mapping of str to (str, list of int)
+            By id, the group and the messages that are held.
+        unanswered : iterable of Asked
+            Of clients that have not died before.
+        """
+        asks = [*self.unanswered, *unanswered]
+        self.unanswered = [each for each in asks if each.held is None]
+        doubts = [each for each in asks if each.held is not None]
+        begun = [each.held for each in doubts if each.held is not None and each.step in ("prepare", "reserve")]
+        deciding = {each.held.id for each in doubts if each.held is not None and each.step == "decide"}
+        for held in list(self.held.values()):
+            if held.id not in found:
+                expect(held.id in deciding, f"{held.id} is in doubt nowhere")
+                self._decided_unseen(held)
+        for name, (group, offsets) in found.items():
+            if name not in self.held:
+                made = next(
+                    (each for each in begun if name == each.id or (each.is_reserved and name.startswith(each.id))), None
+                )
+                expect(made is not None, f"{name} is in doubt, and was decided, or is not known")
+                assert made is not None
+                self.held[name] = replace(made, id=name, offsets=offsets if made.is_reserved else made.offsets)
+            known = self.held[name]
+            right = not known.offsets or (known.group, sorted(known.offsets)) == (group, offsets)
+            expect(right, f"{name} holds {offsets} of {group}, not {known.offsets} of {known.group}")
+        for each in begun:
+            if each.id not in self.held:
+                self.refused.update(each.payloads)
+        return list(self.held.values())
+
+    def _decided_unseen(self, held: Held) -> None:
+        del self.held[held.id]
+        if held.is_to_commit:
+            self.ended[held.group].update(held.offsets)
+            self.committed.append(held)
+        else:
+            self.refused.update(held.payloads)
+
+    # -- Takes and settling ------------------------------------------------------------------------------------------
 
     def finished(self, take: Take) -> None:
         """Note what is acknowledged with a take that was answered, by messages or by the word that there are none."""
@@ -173,18 +304,33 @@ class Books:
             offset = self.offset_of[payload]
             may_be_gone = offset in self.ended[group] or offset in settled
             expect(may_be_gone or offset in left, f"{payload[:20]!r} was acknowledged as offset {offset}, and is lost")
+        for held in self.committed:
+            lost = self._missing(held.payloads, group)
+            expect(not lost, f"{held.id} was committed, and {len(lost)} of its {len(held.payloads)} puts are not there")
         known = self.put | {payload for each in unanswered for payload in each.payloads}
+        known |= {payload for held in self.committed for payload in held.payloads}
         expect(set(left.values()) <= known, "a message comes that was never put")
         for each in unanswered:
             others = {offset for other in unanswered if other is not each for offset in other.offsets}
             self._judge_whole(each, group, left, others | self.ended[group])
+
+    def _missing(self, payloads: Sequence[bytes], group: str) -> list[bytes]:
+        """Return which messages of a batch are not there; one that was reserved may be finished, and was never seen."""
+        firsts = {
+            self.offset_of[payload] - index for index, payload in enumerate(payloads) if payload in self.offset_of
+        }
+        unseen = self.ended[group].difference(self.offset_of.values())
+        missing = [(index, payload) for index, payload in enumerate(payloads) if payload not in self.offset_of]
+        if not firsts:
+            return [] if len(missing) <= len(unseen) else list(payloads)
+        return [payload for index, payload in missing if not {first + index for first in firsts} <= unseen]
 
     def _judge_whole(
         self, asked: Asked, group: str, left: Mapping[int, bytes], settled_by_others: Container[int]
     ) -> None:
         """A request was done, or not: never a part of it."""
         there = {payload for payload in asked.payloads if payload in self.offset_of}  # or were there, and taken
-        expect(not there or len(there) == len(asked.payloads), f"half of a batch is there: {sorted(there)}")
+        expect(not there or not self._missing(asked.payloads, group), f"half of a batch is there: {sorted(there)}")
         if not isinstance(asked.request, Commit) or asked.group != group:
             return
         telling = [offset for offset in asked.offsets if offset not in settled_by_others]

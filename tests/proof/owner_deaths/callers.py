@@ -9,6 +9,7 @@ from holdfast.persistence.format.commit_record import count_of
 from holdfast.persistence.format.constants import NONCE, SESSION_SHIFT
 from holdfast.queue.protocol.messages import Arrived, Commit, Put, Resume, Settle, Take
 from proof.owner_deaths.books import Asked, Books
+from proof.owner_deaths.held import Held
 
 LEASE_SECONDS = 1e6
 """No lease ends in a history: that is for the tests of leases."""
@@ -55,6 +56,7 @@ class Caller:
         self.session = session
         self.group = group
         self.asked: Asked | None = None
+        self._name = number
         self._thread = b"thread%02d" % number
         self.last: Asked | None = None
         self.has_copies = False
@@ -67,8 +69,16 @@ class Caller:
     def choose(self, rng: random.Random, books: Books) -> Asked:
         """Return the next request."""
         mine = in_hand(books, self.session)[self.group]
-        verb = rng.choice(("put", "put", "take", "take", "settle", "settle", "commit"))
-        if verb == "put" or (verb == "settle" and not mine):
+        verb = rng.choice(("put", "put", "take", "take", "settle", "settle", "commit", "prepare", "reserve", "decide"))
+        if verb == "decide" and books.held:
+            held = books.held[rng.choice(sorted(books.held))]
+            self.asked = Asked(held.deciding(), held=held, step="decide")
+            return self.asked
+        if verb == "reserve":
+            held = Held(f"r{self._name}-{next(self._requests)}-", rng.randbytes(16), self.group, is_reserved=True)
+            self.asked = Asked(held.reserving(rng.choice((1, 3))), held=held, step="reserve")
+            return self.asked
+        if verb in ("put", "decide") or (verb == "settle" and not mine):
             is_staged = rng.random() < STAGED
             payloads = self._payloads(rng, 1, is_staged=is_staged)
             self.asked = Asked(Put(self._nonce(), rng.random() < 0.5, "", {}, 0, is_staged), payloads)
@@ -81,7 +91,12 @@ class Caller:
         else:
             offsets = rng.sample(sorted(mine), rng.randint(min(1, len(mine)), min(3, len(mine))))
             receipts = [(mine[offset], offset) for offset in offsets]
-            if verb == "settle":
+            if verb == "prepare":
+                payloads = self._payloads(rng, 0 if offsets else 1)
+                nonce = self._nonce()
+                held = Held(f"t{nonce.hex()}", nonce, self.group, offsets, payloads)
+                self.asked = Asked(held.preparing(receipts), payloads, offsets, held=held, step="prepare")
+            elif verb == "settle":
                 how = rng.choice(VERBS)
                 failure = ("rejected", "it cannot be done", "", "") if how in ("nack", "reject") else None
                 seconds = 0.0 if how == "nack" else None

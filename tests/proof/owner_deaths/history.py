@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 
-from holdfast import Empty, Full, HoldfastError
-from holdfast.queue.protocol.messages import Commit, Put, Settle, Take, Taken
+from holdfast import Empty, Full, HoldfastError, StaleReceiptError
+from holdfast.queue.prepared.prepared_transactions import find_prepared
+from holdfast.queue.protocol.messages import Commit, Put, Settle, Take, Taken, Verb
 from proof.owner_deaths.books import GROUPS, Asked, Books, BrokenPromiseError, expect
 from proof.owner_deaths.callers import BATCH_MAX, Caller, named
 from proof.owner_deaths.staged_files import StagedFiles
@@ -101,6 +102,7 @@ class History:
                 caller.choose(self._rng, self._books)
             else:
                 self.tally.sent_again += 1
+                caller.asked.is_again = True
             write_missing(self._files, self._served, caller.session, caller.asked)
         waiting = [(caller.session, caller.asked) for caller in self._callers]
         answers = self._ask(asking)
@@ -232,10 +234,13 @@ class History:
 
     @staticmethod
     def _judge_end(served: Served, books: Books, unanswered: Iterable[Asked | None]) -> None:
-        """Kill all clients; judge what a new one can take then."""
+        """Kill all clients; decide what is in doubt, and judge what a new one can take then."""
         served.sessions.living.clear()
         served.sweep()
         client = served.connect()
+        for held in books.judge_doubts(in_doubt(served), [each for each in unanswered if each is not None]):
+            done = client.do("commit_prepared" if held.is_to_commit else "abort_prepared", id=held.id)
+            books.decided(held, done)
         numbers = count(1)
         for group in GROUPS:
             left: dict[int, bytes] = {}
@@ -246,13 +251,23 @@ class History:
                     for (offset, *_), payload in zip(reply.messages, client.payloads, strict=True):
                         expect(offset not in left, f"offset {offset} is in two hands")
                         left[offset] = payload
-            books.judge(group, left, [each for each in unanswered if each is not None])
+            books.judge(group, left)
+
+
+def in_doubt(served: Served) -> dict[str, tuple[str, list[int]]]:
+    """Return what is in doubt: by id, the group and the messages that are held."""
+    found: dict[str, tuple[str, list[int]]] = {}
+    for each in find_prepared(served.queue.handle):
+        held = [(group, [offset for run in vote.offsets for offset in run]) for group, vote in each.votes]
+        expect(len(held) < 2 and not each.damage, f"{each.id} is damaged, or has more than one vote")
+        found[each.id] = held[0] if held else ("", [])
+    return found
 
 
 def as_of(asked: Asked, operation_count: int) -> Asked:
     """Return a request as it is on a disk that has seen so many operations only: its file may not be whole there."""
     is_whole = asked.written_at is not None and asked.written_at <= operation_count
-    return replace(asked, written_at=0 if is_whole else None)
+    return replace(asked, written_at=0 if is_whole else None, is_again=True)
 
 
 def write_missing(files: StagedFiles, served: Served, session: int, asked: Asked | None) -> None:
@@ -272,6 +287,11 @@ def judge_answer(books: Books, asked: Asked, client: Client, request_id: int, wa
     except Full:
         books.found_full(asked)
         return
+    except StaleReceiptError as error:
+        if asked.step != "prepare" or not asked.is_again:
+            raise BrokenPromiseError(f"{_name(asked)} was refused: {error!r}") from error
+        books.was_aborted(asked)
+        return
     except HoldfastError as error:
         raise BrokenPromiseError(f"{_name(asked)} was refused: {error!r}") from error
     expect(reply is not None, f"{_name(asked)} has no answer")
@@ -285,6 +305,8 @@ def _name(asked: Asked) -> str:
         return f"{request.verb} of {asked.offsets}"
     if isinstance(request, Put | Commit):
         return f"a {type(request).__name__.lower()} of {len(asked.payloads)} that acknowledges {asked.offsets}"
+    if isinstance(request, Verb):
+        return f"{asked.step} {asked.held}"
     return f"take {request.number:x}"
 
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import MISSING
-from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.commit_record import CommitRecord, Participant
+from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.segment.staged_file import stage, staged_path
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.protocol.messages import Commit, Put
@@ -34,8 +35,9 @@ class StagedFiles:
         self._locked[nonce] = writer.file  # type: ignore[assignment]  # of this storage
         now = handle.clock.time_ns()
         writer.add_many(asked.payloads, {}, now)
-        name = asked.request.id if isinstance(asked.request, Commit) else nonce.hex()
-        writer.finish(CommitRecord(name, nonce, len(asked.payloads), now, session=session))
+        writer.finish(_record_of(asked, handle, now, session))
+        if asked.held is not None:  # what is prepared is durable once it is answered
+            writer.sync()
         asked.written_at = len(disk.log)
 
     def lock(self, disk: SimulatedStorage, waiting: Iterable[Asked | None]) -> None:
@@ -61,7 +63,19 @@ class StagedFiles:
             file.close()
 
 
+def _record_of(asked: Asked, handle: QueueHandle, now: int, session: int) -> CommitRecord:
+    nonce, count = nonce_of(asked), len(asked.payloads)
+    if asked.held is None:
+        name = asked.request.id if isinstance(asked.request, Commit) else nonce.hex()
+        return CommitRecord(name, nonce, count, now, session=session)
+    voters = (Participant(OWN, handle.queue_id, asked.held.group),) if asked.offsets else ()
+    file = f"prepared/{asked.held.id}.batch"
+    return CommitRecord(asked.held.id, nonce, count, now, participants=voters, waiting_file=file)
+
+
 def nonce_of(asked: Asked) -> bytes:
-    """Return the nonce of a put or commit."""
+    """Return the nonce of a put, a commit, or what is prepared."""
+    if asked.held is not None:
+        return asked.held.nonce
     assert isinstance(asked.request, Put | Commit)
     return asked.request.nonce
