@@ -347,6 +347,14 @@ BETWEEN_PROCESSES = (
         "    if False:\n",
         "owners",
     ),
+    Mutation(
+        "prepared-name-not-synced",
+        "A client hears that its transaction is prepared, and a loss of power takes it.",
+        "queue/producer/waiting_batches.py",
+        "                self._storage.sync_directory(self._directory.prepared)\n            except OSError as error:",
+        "                pass\n            except OSError as error:",
+        "owner deaths",
+    ),
     # -- Commits over several queues ---------------------------------------------------------------------------------
     Mutation(
         "decided-though-not-begun",

@@ -1,4 +1,4 @@
-"""What clients of a shared queue prepare and reserve: it is held, in doubt, until anyone decides it, and by no session."""
+"""What clients of a shared queue prepare and reserve: it is held by no session until anyone decides it."""
 
 from __future__ import annotations
 

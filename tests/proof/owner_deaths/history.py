@@ -153,6 +153,10 @@ class History:
                 if caller.asked.is_staged:
                     self._files.end(caller.asked, disk)
                 caller.has_answer()
+            self.tally.power_cuts += 1
+            self._judge_power_cut(
+                disk.crash_dropping_unsynced(), [(caller.session, caller.asked) for caller in self._callers]
+            )
             if fate < 0.55:
                 self._succeed(disk)
             else:
