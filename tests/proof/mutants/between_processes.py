@@ -22,6 +22,14 @@ BETWEEN_PROCESSES = (
         "between processes",
     ),
     Mutation(
+        "pieces-in-the-wrong-order",
+        "Bytes that come behind the beginning of a frame are put before it, if that came alone.",
+        "queue/protocol/frames.py",
+        "        if self._position == len(self._buffer) and not self._more:",
+        "        if self._position == len(self._buffer):",
+        "between processes",
+    ),
+    Mutation(
         "late-answer-taken",
         "The answer of a request that timed out is taken for that of the next one.",
         "queue/transport/connection.py",

@@ -91,6 +91,34 @@ def test_frames_that_are_fed_before_any_is_taken_come_out_too(frames: list[Frame
     assert decoder.next() is None
 
 
+@given(st.lists(FRAMES, min_size=1, max_size=3), st.integers(1, HEADER.size - 1), FRAMES)
+def test_a_beginning_that_came_with_others_is_continued(before: list[Frame], cut: int, last: Frame) -> None:
+    """A few bytes of a header, which were fed behind whole frames before any of these was taken."""
+    data = encoded(last)
+    decoder = FrameDecoder()
+    for piece in (encoded(*before), data[:cut]):
+        decoder.feed(piece)
+    assert [decoder.next() for _ in before] == before
+    assert decoder.next() is None
+    decoder.feed(data[cut:])
+    assert decoder.next() == last
+    assert decoder.next() is None
+
+
+@given(st.lists(st.integers(1_000, 20_000), min_size=1, max_size=8))
+def test_a_large_frame_comes_in_pieces_of_any_size(sizes: list[int]) -> None:
+    """Large ones are kept as they are, small ones are collected, in the order in which they came."""
+    frames = [Frame(REPLY, number, b"body", [bytes([number]) * 30_000, b"end"]) for number in (1, 2)]
+    data = encoded(*frames)
+    pieces, at = [], 0
+    for number in range(len(data)):
+        pieces.append(data[at : at + sizes[number % len(sizes)]])
+        at += len(pieces[-1])
+        if at == len(data):
+            break
+    assert decoded(*pieces) == frames
+
+
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=3))
 def test_any_bytes_are_frames_that_encode_to_them_or_an_error(data: bytes, cuts: list[int]) -> None:
     """And it is the same whatever pieces they come in."""

@@ -77,7 +77,7 @@ class Consuming:
         """Finish what the loop has left behind, and take more."""
         finished = []
         for each in self._taken:
-            if each.has_expired or _is_left(each):
+            if each.has_expired or not (each.is_settled or each.holder):  # as _is_left has it, without the call
                 finished.append(each)
             else:
                 each.is_open = False  # a transaction may have it

@@ -284,6 +284,14 @@ class OwnedQueue:
 
         What fits into no frame even so is given back.
         """
+        payloads = [each.payload for each in deliveries]
+        if max(map(len, payloads)) <= PAYLOAD_BYTES_MAX:
+            size = sum(map(len, payloads)) + sum([len(each.stored_headers) for each in deliveries])
+            if size + MESSAGE_BYTES * len(payloads) <= min(SENT_BYTES_MAX, TAKEN_BYTES_MAX):  # nearly always
+                return self.taken(group, deliveries), payloads
+        return self._sent_partly(group, deliveries)
+
+    def _sent_partly(self, group: str, deliveries: Sequence[Delivery]) -> tuple[Taken, list[bytes]]:
         payloads: list[bytes] = []
         places: dict[int, Place] = {}
         size = 0

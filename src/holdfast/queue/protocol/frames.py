@@ -27,6 +27,9 @@ HEADER = struct.Struct("<IBBHIQI")
 
 _LENGTH_BYTES = 4
 
+_PIECE_BYTES = 4096
+"""Smaller pieces are collected, so that there are few of them."""
+
 
 class ProtocolError(Exception):
     """Bytes that are no frame, or a frame that cannot be sent. The connection they came from has to be closed."""
@@ -79,11 +82,13 @@ class FrameDecoder:
     only when :meth:`next` has returned None. After an error it is dead, and raises the same again.
     """
 
-    __slots__ = ("_buffer", "_error", "_header", "_position")
+    __slots__ = ("_buffer", "_error", "_header", "_more", "_more_bytes", "_position")
 
     def __init__(self) -> None:
-        self._buffer: bytes | bytearray = b""
+        self._buffer = b""
         self._position = 0
+        self._more: list[bytes | bytearray] = []  # behind the buffer, which ends inside of a frame
+        self._more_bytes = 0
         self._header: tuple[int, int, int, int, int, int, int] | None = None
         self._error: ProtocolError | None = None
 
@@ -91,12 +96,21 @@ class FrameDecoder:
         """Add bytes behind those fed before. Raises ProtocolError after an error."""
         if self._error is not None:
             raise self._error
-        if self._position == len(self._buffer):  # usually: each piece has whole frames
+        if self._position == len(self._buffer) and not self._more:  # usually: each piece has whole frames
             self._buffer, self._position = data, 0
             return
-        if not isinstance(self._buffer, bytearray):
-            self._buffer, self._position = bytearray(memoryview(self._buffer)[self._position :]), 0
-        self._buffer += data
+        self._more_bytes += len(data)
+        if len(data) >= _PIECE_BYTES:
+            self._more.append(data)
+        elif self._more and isinstance(self._more[-1], bytearray):
+            self._more[-1] += data
+        else:
+            self._more.append(bytearray(data))
+
+    def _join(self) -> None:
+        """Make one buffer of all pieces, without what was given. Each byte is joined twice at most."""
+        self._buffer = b"".join((memoryview(self._buffer)[self._position :], *self._more))
+        self._position, self._more, self._more_bytes = 0, [], 0
 
     def next(self) -> Frame | None:
         """Return the next whole frame, or None until more bytes are fed.
@@ -112,29 +126,30 @@ class FrameDecoder:
             return self._next()
         except ProtocolError as error:
             self._error = error
-            self._buffer, self._position = b"", 0
+            self._buffer, self._position, self._more, self._more_bytes = b"", 0, [], 0
             raise
 
     def _next(self) -> Frame | None:
-        buffer, start = self._buffer, self._position
-        available = len(buffer) - start
+        in_buffer = len(self._buffer) - self._position
+        available = in_buffer + self._more_bytes
         if self._header is None:
             if available < HEADER.size:
                 return None
-            header = HEADER.unpack_from(buffer, start)
+            if in_buffer < HEADER.size:
+                self._join()
+                in_buffer = available
+            header = HEADER.unpack_from(self._buffer, self._position)
             _check_header(*header)
             self._header = header
         size, _, kind, _, count, request_id, body_size = self._header
         if available < size:
             return None
         self._header = None
-        if isinstance(buffer, bytearray):
-            whole = bytes(memoryview(buffer)[:size])
-            del buffer[:size]  # moves its start, and copies nothing
-        else:
-            whole = buffer
-            self._position = start + size
-        return Frame(kind, request_id, *_contents(whole, start, start + size, count, body_size))
+        if in_buffer < size:
+            self._join()
+        start = self._position
+        self._position = start + size
+        return Frame(kind, request_id, *_contents(self._buffer, start, self._position, count, body_size))
 
 
 def _check_header(size: int, version: int, kind: int, zero: int, count: int, _: int, body_size: int) -> None:

@@ -44,6 +44,9 @@ def send_some(sock: socket.socket, left: Unsent) -> int:
     """Send once, remove from ``left`` what was sent, and return how many bytes that is; raises what the socket does."""
     is_one = len(left) == 1  # usually, and faster
     rest = sent = sock.send(left[0], _FLAGS) if is_one else sock.sendmsg(list(islice(left, BUFFERS_MAX)), (), _FLAGS)
+    if rest == sum(map(len, left)):  # usually, and in a third of the time of the loop
+        left.clear()
+        return sent
     while left and rest >= len(left[0]):
         rest -= len(left.popleft())
     if rest:
