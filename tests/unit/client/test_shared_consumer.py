@@ -294,6 +294,17 @@ def test_a_verb_settles_all_its_deliveries_by_one_request(
     assert len(parts.membership.settled) == 1
 
 
+def test_a_lease_of_a_lost_session_is_not_extended() -> None:
+    """All that the session had in hand is lost, and the caller hears that its lease has ended."""
+    parts = Parts([b"a", b"b"])
+    first, second = parts.side.receive(2, 1.0)
+    parts.membership.refusals = [SessionLostError("found dead")]
+    with pytest.raises(LeaseExpiredError, match="found dead"):
+        first.extend(10)
+    assert first.has_expired
+    assert parts.in_hand() == [second.offset]
+
+
 def test_settling_nothing_asks_nothing() -> None:
     """As an empty batch does."""
     parts = Parts()
