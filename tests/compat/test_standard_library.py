@@ -50,7 +50,7 @@ class Queue(PersistentQueue):
 
     def __init__(self, maxsize: int = 0) -> None:
         path = Path(tempfile.mkdtemp(dir=tempfile.tempdir)) / "queue"
-        super().__init__(path, maxsize=maxsize, flush=FlushPolicy.never(), data_file_bytes=2**20)
+        super().__init__(path, mode="exclusive", maxsize=maxsize, flush=FlushPolicy.never(), data_file_bytes=2**20)
         opened.append(self)
 
     @property

@@ -217,7 +217,7 @@ from pathlib import Path
 from holdfast import PersistentQueue
 
 root = Path(tempfile.mkdtemp())
-dropped, kept = PersistentQueue(root / "dropped"), PersistentQueue(root / "kept")
+dropped, kept = PersistentQueue(root / "dropped", mode="exclusive"), PersistentQueue(root / "kept", mode="exclusive")
 for queue in (dropped, kept):
     queue.put(b"a")
     queue.cycle = queue

@@ -125,7 +125,7 @@ def all_are_refused(queue, delivery, batch):
 def test_every_verb_of_the_child_is_refused_and_the_parent_goes_on(tmp_path: Path, policy: str) -> None:
     """The child gets ForkedError at once and writes nothing, on its way out neither; the parent does not notice."""
     script = f"""
-queue = PersistentQueue(path, flush=FlushPolicy.{policy}, maxsize=1000)
+queue = PersistentQueue(path, mode="exclusive", flush=FlushPolicy.{policy}, maxsize=1000)
 queue.put_many([b"%d" % number for number in range(10)])
 delivery, batch = queue.receive(), queue.receive_many(2)
 queue.flush()
@@ -154,7 +154,7 @@ assert not is_locked()
 def test_a_fork_beside_threads_inside_put_and_get_leaves_no_hang_in_the_child(tmp_path: Path) -> None:
     """Whatever locks the other threads held at that moment, the child is refused at once."""
     script = """
-queue = PersistentQueue(path, data_file_bytes=16 * 2**10, maxsize=50)
+queue = PersistentQueue(path, mode="exclusive", data_file_bytes=16 * 2**10, maxsize=50)
 queue.put_many([b"a", b"b", b"c"])
 delivery, batch = queue.receive(), queue.receive_many(2)
 stop = threading.Event()
@@ -190,7 +190,7 @@ while any(thread.is_alive() for thread in threads[:4]):
         pass
 queue.close()
 threads[4].join()
-with PersistentQueue(path) as again:
+with PersistentQueue(path, mode="exclusive") as again:
     assert not again.recovery.damage
 """
     run_script(OPENING + EVERY_VERB + script, tmp_path)
@@ -199,7 +199,7 @@ with PersistentQueue(path) as again:
 def test_the_lock_of_the_parent_stays_held_while_the_child_lives_and_when_it_has_ended(tmp_path: Path) -> None:
     """A child that closes its copies does not unlock, nor does its end."""
     script = """
-queue = PersistentQueue(path)
+queue = PersistentQueue(path, mode="exclusive")
 reader, writer = os.pipe()
 pid = in_child(lambda: os.read(reader, 1))
 assert is_held("write.lock") and is_held("groups/default/read.lock")
@@ -215,7 +215,7 @@ assert not is_locked()
 def test_closing_in_the_parent_frees_the_lock_while_a_child_still_lives(tmp_path: Path) -> None:
     """The child has let go of its copies of the lock at birth."""
     script = """
-queue = PersistentQueue(path)
+queue = PersistentQueue(path, mode="exclusive")
 reader, writer = os.pipe()
 born, say = os.pipe()
 pid = in_child(lambda: (os.write(say, b"x"), os.read(reader, 1)))
@@ -235,7 +235,7 @@ reader, writer = os.pipe()
 said, say = os.pipe()
 
 def own():
-    queue = PersistentQueue(path)
+    queue = PersistentQueue(path, mode="exclusive")
     queue.put(b"kept")
     in_child(lambda: (os.write(say, b"%d" % os.getpid()), os.read(reader, 1)))
     time.sleep(30)
@@ -246,7 +246,7 @@ assert is_locked()
 os.kill(owner, signal.SIGKILL)
 ended(owner)
 os.kill(grandchild, 0)  # it lives
-with PersistentQueue(path) as queue:
+with PersistentQueue(path, mode="exclusive") as queue:
     assert queue.get(timeout=0) == b"kept"
 os.write(writer, b"x")
 """
@@ -292,7 +292,7 @@ assert not failures, failures
 def test_a_queue_that_waits_for_nothing_wakes_up_again_after_a_fork(tmp_path: Path) -> None:
     """Threads that were blocked in get when the process forked still get what is put afterwards."""
     script = """
-queue = PersistentQueue(path)
+queue = PersistentQueue(path, mode="exclusive")
 found = []
 thread = threading.Thread(target=lambda: found.append(queue.get(timeout=20)))
 thread.start()
@@ -309,14 +309,14 @@ queue.close()
 def test_a_child_can_open_a_queue_of_its_own(tmp_path: Path) -> None:
     """Only the handles from before the fork are void; another queue, or this one once it is free, can be opened."""
     script = """
-queue = PersistentQueue(path)
+queue = PersistentQueue(path, mode="exclusive")
 
 def work():
-    with PersistentQueue(path.with_name("other")) as other:
+    with PersistentQueue(path.with_name("other"), mode="exclusive") as other:
         other.put(b"x")
         assert other.get(timeout=0) == b"x"
     try:
-        PersistentQueue(path)
+        PersistentQueue(path, mode="exclusive")
     except QueueLockedError as error:
         assert error.pid == os.getppid()
         return
@@ -324,7 +324,7 @@ def work():
 
 assert ended(in_child(work)) == 0
 queue.close()
-assert ended(in_child(lambda: PersistentQueue(path).close())) == 0
+assert ended(in_child(lambda: PersistentQueue(path, mode="exclusive").close())) == 0
 """
     run_script(OPENING + script, tmp_path)
 
@@ -332,7 +332,7 @@ assert ended(in_child(lambda: PersistentQueue(path).close())) == 0
 def test_a_forked_child_that_exits_in_order_writes_nothing(tmp_path: Path) -> None:
     """Neither the interpreter's shutdown nor garbage collection touches the parent's files."""
     script = """
-queue = PersistentQueue(path, flush=FlushPolicy.every(commits=10))
+queue = PersistentQueue(path, mode="exclusive", flush=FlushPolicy.every(commits=10))
 queue.put_many([b"a", b"b"])
 held = queue.receive()
 queue.flush()
@@ -358,7 +358,7 @@ def test_processes_that_multiprocessing_forks_are_refused_and_their_end_costs_th
     script = f"""
 import multiprocessing
 
-queue = PersistentQueue(path, flush=FlushPolicy.{policy})
+queue = PersistentQueue(path, mode="exclusive", flush=FlushPolicy.{policy})
 queue.put_many([b"%d" % number for number in range(6)])
 delivery, batch = queue.receive(), queue.receive_many(2)
 tx = queue.begin()

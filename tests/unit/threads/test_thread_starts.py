@@ -32,7 +32,7 @@ policies = {
 AT_EXIT = """
 def last():
     for name, policy in policies.items():
-        with PersistentQueue(place / name, flush=policy, data_file_bytes=16 * 1024) as queue:
+        with PersistentQueue(place / name, mode="exclusive", flush=policy, data_file_bytes=16 * 1024) as queue:
             for number in range(40):
                 queue.put(bytes(2000))
             for number in range(40):
@@ -60,7 +60,7 @@ class Last:
         self.queue.close()
         told("done")
 
-lasts = [Last(PersistentQueue(place / name, flush=policy)) for name, policy in policies.items()]
+lasts = [Last(PersistentQueue(place / name, mode="exclusive", flush=policy)) for name, policy in policies.items()]
 """
 
 IN_THE_MIDDLE = """
@@ -74,7 +74,7 @@ class Last:
         self.queue.close()
         told("done")
 
-queue = PersistentQueue(place / "slow", flush=policies["every"], storage=SlowStorage())
+queue = PersistentQueue(place / "slow", mode="exclusive", flush=policies["every"], storage=SlowStorage())
 queue.put(b"first")
 time.sleep(0.1)  # the background is in the middle of its sync
 last = Last(queue)
