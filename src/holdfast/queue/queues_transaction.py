@@ -23,8 +23,7 @@ def transaction(*queues: PersistentQueue, timeout: float = TIMEOUT_SECONDS) -> Q
     Parameters
     ----------
     queues : PersistentQueue
-        Those that take part, all of this process. Putting needs a queue's write side, receiving its read side, and one
-        of them has to have its write side open: its log decides.
+        Those that take part, all opened in this process, in any mode but "read_only". The log of one of them decides.
     timeout : float, seconds
         After so long it aborts.
 

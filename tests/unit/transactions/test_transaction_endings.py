@@ -134,7 +134,7 @@ import os, sys, warnings
 from holdfast import ForkedError, PersistentQueue
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)
-queue = PersistentQueue(sys.argv[1], data_file_bytes=2**16)
+queue = PersistentQueue(sys.argv[1], mode="exclusive", data_file_bytes=2**16)
 queue.put_many([b"one", b"two", b"three"])
 spilled, prepared, acks = queue.begin(), queue.begin(), queue.begin()
 spilled.put_many([b"x" * 1000] * 100)

@@ -49,8 +49,7 @@ class OutcomeMemory:
     def _find_here(self, transaction_id: str, nonce: bytes | None) -> OutcomeEntry | None:
         handle = self._handle
         memories = [self._of_own_group(name) for name in list(handle.group_readers)]
-        if handle.batches is not None:
-            memories.append(handle.batches.prepared.outcome_log)
+        memories.append(handle.require_batches().prepared.outcome_log)
         return _latest(memories, transaction_id, nonce)
 
     def outcome_log(self, transaction_id: str, nonce: bytes | None, *, is_committed: bool) -> OutcomeEntry | None:

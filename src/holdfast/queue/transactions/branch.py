@@ -216,9 +216,7 @@ class Branch:
 
         ``failure`` is the reason, and ``delay`` the wait before redelivery; without a failure they were never received.
         """
-        side = self.handle.consumer or self.handle.read_side
-        if side is None:
-            return
+        side = self.handle.consumer or self.handle.require_read_side()
         left = [each for each in {**self._received, **self.acked}.values() if not each.is_settled]
         side.hand_back([each for each in left if each.offset in self._taken_over], self._holder)
         own = [each for each in left if each.holder is self._holder]
@@ -421,14 +419,9 @@ class Branch:
         """Prepare or decide under this nonce from here on."""
         self._nonce = nonce
 
-    @property
-    def may_decide(self) -> bool:
-        """Whether this queue's log can decide."""
-        return self.handle.coordinator is not None
-
     def begin_deciding(self) -> None:
         """Have the outcome in doubt until :meth:`end_deciding`: its absence in the log proves nothing."""
-        assert self.handle.coordinator is not None, "it may decide"
+        assert self.handle.coordinator is not None, "a handle that begins transactions has the write side"
         self.handle.coordinator.begin(self._nonce)
 
     def end_deciding(self) -> None:

@@ -76,10 +76,6 @@ class SharedBranch(Branch):
 
     # -- Committing with other queues --------------------------------------------------------------------------------
 
-    @property
-    def may_decide(self) -> bool:
-        return True
-
     def begin_deciding(self) -> None:
         self._has_followed = False
         self._ports()[0].begin(self._nonce)

@@ -17,7 +17,6 @@ from holdfast.errors import (
     HoldfastError,
     PoisonedError,
     StorageError,
-    UsageError,
 )
 from holdfast.persistence.filesystem.storage import is_disk_full
 from holdfast.persistence.format.commit_record import CommitRecord, Participant
@@ -31,17 +30,8 @@ logger = logging.getLogger("holdfast")
 
 
 def choose_coordinator(branches: Sequence[Branch]) -> Branch:
-    """Return the coordinator: a branch that puts, if there is one, because it writes to its log anyway.
-
-    Raises
-    ------
-    UsageError
-        No queue was opened with its write side.
-    """
-    writers = [branch for branch in branches if branch.may_decide]
-    if not writers:
-        raise UsageError("no queue of this transaction has its write side open, so it has no coordinator; open one")
-    return max(writers, key=lambda branch: branch.put_count > 0)
+    """Return the coordinator: a branch that puts, if there is one, because it writes to its log anyway."""
+    return max(branches, key=lambda branch: branch.put_count > 0)
 
 
 def commit_together(branches: Sequence[Branch], transaction_id: str, timeout: float | None) -> dict[Branch, range]:
