@@ -168,6 +168,14 @@ BETWEEN_PROCESSES = (
         "owners",
     ),
     Mutation(
+        "fetched-behind-its-end",
+        "A get of a handle that is shut down takes and finishes what that has just given back.",
+        "queue/consumer/read_side.py",
+        "            if is_over():\n                raise Empty(NOTHING_CAME)\n",
+        "",
+        "owners",
+    ),
+    Mutation(
         "delivery-known-by-its-offset",
         "An old receipt finishes the delivery that another client has of the message now.",
         "queue/dispatch/delivery.py",

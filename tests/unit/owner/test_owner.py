@@ -17,7 +17,7 @@ from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.queue.client.shared_engine import SharedEngine
 from holdfast.queue.options.queue_options import Options
-from holdfast.queue.owner.direct import Handed
+from holdfast.queue.owner.direct import Fetch, Handed
 from holdfast.queue.owner.owned_queue import Committing
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.producer.nonces import next_nonce
@@ -190,6 +190,14 @@ def test_a_take_of_the_owner_s_process_waits_for_messages(queue: PersistentQueue
             wait_until(lambda: bool(owner_of(queue).queue.write_side.data_available.waiting))
             queue.put(b"a")
             assert waiting.result() == b"a"
+
+
+def test_a_fetch_that_is_over_takes_nothing(queue: PersistentQueue) -> None:
+    """A handle that ends gives back what it has in hand; its own threads must not take that."""
+    queue.put(b"a")
+    with pytest.raises(Empty):
+        owner_of(queue).perform(1, Fetch("default", 1, 60.0), (), lambda: True, again=False)
+    assert queue.get(timeout=0) == b"a"
 
 
 def test_messages_that_a_transaction_commits_are_its_own() -> None:

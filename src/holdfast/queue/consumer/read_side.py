@@ -156,6 +156,22 @@ class ReadSide:
         self._settle(ticket)
         return [record[3] for record in records]
 
+    def fetch(self, count_max: int, is_over: Callable[[], bool]) -> list[bytes]:
+        """As :meth:`get_many` without a wait; raises queue.Empty, and takes nothing, once ``is_over()``.
+
+        That is looked at under the lock that is also needed to give messages back. So what a handle gives back when it
+        ends is not taken by itself.
+        """
+
+        def finish(found: list[Record]) -> tuple[list[Record], int]:
+            if is_over():
+                raise Empty(NOTHING_CAME)
+            return self._finish(found)
+
+        records, ticket = self._take(count_max, 0, finish)
+        self._settle(ticket)
+        return [record[3] for record in records]
+
     def receive(
         self,
         count_max: int,

@@ -237,9 +237,9 @@ class Owner:
     def _fetch(self, fetch: Fetch, is_over: Callable[[], bool]) -> list[bytes]:
         side = self.queue.group(fetch.group)
         try:
-            return side.get_many(fetch.count_max, 0)
+            return side.fetch(fetch.count_max, is_over)
         except Empty:
-            return _wait_and(lambda: side.get_many(fetch.count_max, 0), side, fetch.timeout, is_over)
+            return _wait_and(lambda: side.fetch(fetch.count_max, is_over), side, fetch.timeout, is_over)
 
     def wake(self) -> None:
         """Have threads of this process that wait for messages check whether that is over."""
