@@ -120,6 +120,7 @@ class SharedEngine:
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Have settings changed. As :meth:`PersistentQueue.configure`."""
+        self.handle.settings.check_may_change([*settings, *reset])
         asked = {"verb": "configure", "settings": stored(checked(settings), _EVERY), "reset": list(reset)}
         self._ask(self._group, asked)
         self.handle.settings.refresh(self.handle.storage, self.handle.directory)
