@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from weakref import WeakSet
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import ShutDown, UsageError
+from holdfast.errors import ShutDown
 from holdfast.messages import Message
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
@@ -759,7 +759,7 @@ class PersistentQueue:
     def _check_may_take_part(self) -> None:
         self._lifecycle.check()
         if self._handle.options.mode == "read_only":
-            raise UsageError(f"a queue opened with mode={self.mode!r} owns no side, so it begins no transaction")
+            raise self._handle.lacks("begin a transaction")
 
     # -- The queue itself --------------------------------------------------------------------------------------------
 

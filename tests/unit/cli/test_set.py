@@ -158,7 +158,9 @@ def test_an_open_queue_is_configured_by_its_owner(path: Path) -> None:
             assert ran.code == 75
             (line,) = ran.err.splitlines()
             assert f"{what} {path} is owned by process {process.pid} on " in line
-            assert line.endswith(": call configure() of the queue in that process, or stop it first")
+            assert line.endswith(
+                ": open it with mode='shared' there; or call configure() in that process, or stop it first"
+            )
         assert states(path) == before
 
 

@@ -15,13 +15,16 @@ from holdfast import (
     CommitUnknownError,
     ConfigError,
     LeaseExpiredError,
+    LockTimeoutError,
     PersistentQueue,
     QueueLockedError,
     StorageError,
 )
 from holdfast.errors import Empty, Full
+from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.groups.vote import Vote
+from holdfast.persistence.ownership.owner_lock import is_owned
 from holdfast.queue.client import link, shared_engine
 from holdfast.queue.consumer.read_side import MakeVote, ReadSide
 from holdfast.queue.dispatch.taken_runs import TakenRuns
@@ -381,3 +384,18 @@ def test_an_owner_that_closes_waits_for_a_reservation_that_is_made(
         client.reservations.commit(taken[0])
         assert client.is_owner
         assert client.stats().depth == 0
+
+
+def test_a_shared_handle_waits_for_one_that_has_the_queue_alone_as_long_as_it_is_told(
+    tmp_path: Path, threads: Threads
+) -> None:
+    """It is refused at once without lock_timeout."""
+    alone = PersistentQueue(tmp_path / "q", mode="exclusive")
+    with pytest.raises(QueueLockedError, match="open both with mode='shared'"):
+        PersistentQueue(tmp_path / "q", mode="shared")
+    with pytest.raises(LockTimeoutError, match=r"after 0\.1 s"):
+        PersistentQueue(tmp_path / "q", mode="shared", lock_timeout=0.1)
+    threads.start(lambda: PersistentQueue(tmp_path / "q", mode="shared", lock_timeout=60).close())
+    wait_until(lambda: is_owned(OsStorage(), tmp_path / "q"))
+    alone.close()
+    threads.join()

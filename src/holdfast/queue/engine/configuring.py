@@ -215,7 +215,7 @@ def _locked(storage: Storage, clock: Clock, directory: QueueDirectory, group: st
     owned = Owned(
         f"the write side of {directory.root}" if group is None else f"group {group!r} of {directory.root}",
         here="call configure() of the open queue, or close it first",
-        elsewhere="call configure() of the queue in that process, or stop it first",
+        elsewhere="open it with mode='shared' there; or call configure() in that process, or stop it first",
     )
     guard = partial(groups_locked, storage, directory, clock)
     return locks.acquire(storage, path, clock, timeout=0, owned=owned, guard=guard)

@@ -19,11 +19,6 @@ def owned_writes(root: Path) -> Owned:
 
 
 def owned_group(root: Path, group: str) -> Owned:
-    """Return the read side of one group of the queue at ``root``."""
-    return Owned(
-        f"group {group!r} of {root}",
-        here="share that one open queue between all threads, close it first, or open this one with mode='read_only' or "
-        "with another group=",
-        elsewhere="one process takes for a group. Open it here with mode='read_only' (or `holdfast peek`) to see, or "
-        "with another group= for copies of all messages; or stop that process, and lock_timeout= waits for its end",
-    )
+    """Return the read side of one group of the queue at ``root``: its former owner closes it last."""
+    being_closed = "it is just being closed: try again, or lock_timeout= waits for its end"
+    return Owned(f"group {group!r} of {root}", here=being_closed, elsewhere=being_closed)

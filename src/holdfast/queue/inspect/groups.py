@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
-from holdfast.errors import ConfigError, StorageError, UsageError
+from holdfast.errors import ConfigError, StorageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.locks import Owned
@@ -144,7 +144,7 @@ class Groups:
 
     def _check_may_change(self) -> None:
         if self._handle.options.mode == "read_only":
-            raise UsageError("a queue opened with mode='read_only' changes nothing; open it with another mode")
+            raise self._handle.lacks("change groups")
 
     def _start_offset(self, start: str | int) -> int:
         self._files.refresh()

@@ -52,8 +52,10 @@ class Options:
         return self.mode in ("shared", "read_only")
 
     def as_owner(self) -> Options:
-        """Return how the owner behind a handle of the mode "shared" opens the write side: with no wishes of its own."""
-        return Options("write_side", DEFAULT_GROUP, any_file_system=self.any_file_system)
+        """Return how the owner behind a handle opens the write side: without settings of its own."""
+        return Options(
+            "write_side", DEFAULT_GROUP, lock_timeout=self.lock_timeout, any_file_system=self.any_file_system
+        )
 
 
 def check_options(options: Options) -> None:
