@@ -113,6 +113,9 @@ class LocalEngine:
         handle = self.handle
         return perform_logged(handle.require_read_side(), handle.path, handle.options.group, fields, own_process())
 
+    def close_group(self, name: str) -> None:
+        """Do nothing: this handle has its own group open as long as it is open itself, and no other one."""
+
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Change settings; as :meth:`PersistentQueue.configure`."""
         details = {**settings, "reset": reset or None}

@@ -192,7 +192,7 @@ class PersistentQueue:
             return opened_depth + handle.next_offset() - opened_end - gone
 
         self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
-        self.groups = Groups(handle, check_open=self._lifecycle.check)
+        self.groups = Groups(handle, check_open=self._lifecycle.check, close_group=self._engine.close_group)
         self.reservations = Reservations(handle, self._engine.reserving, check_open=self._lifecycle.check)
         self.joint_commits = JointCommits(handle, self._engine.joint_resolver, check_open=self._lifecycle.check)
 

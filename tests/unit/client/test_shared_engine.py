@@ -6,7 +6,9 @@ import os
 import shutil
 import signal
 import threading
+import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from holdfast import (
     CommitUnknownError,
     ConfigError,
+    GroupNotFoundError,
     LeaseExpiredError,
     LockTimeoutError,
     PersistentQueue,
@@ -399,3 +402,61 @@ def test_a_shared_handle_waits_for_one_that_has_the_queue_alone_as_long_as_it_is
     wait_until(lambda: is_owned(OsStorage(), tmp_path / "q"))
     alone.close()
     threads.join()
+
+
+def test_a_group_is_deleted_through_any_handle_once_nothing_of_it_is_in_hand(tmp_path: Path) -> None:
+    """Though the owner has had it open. A handle that reads for it finds it gone, and one made anew is empty."""
+    path = tmp_path / "q"
+    with (
+        PersistentQueue(path, mode="shared") as owner,
+        PersistentQueue(path, mode="shared", can_own=False) as client,
+    ):
+        client.groups.create("audit")
+        client.put_many([b"a", b"b"])
+        with PersistentQueue(path, mode="shared", group="audit") as audit:
+            delivery = audit.receive(timeout=5)
+            for each in (owner, client):
+                with pytest.raises(QueueLockedError, match=r"messages of group 'audit' of .* are in hand"):
+                    each.groups.delete("audit")
+            delivery.ack()
+            client.groups.delete("audit")
+            assert "audit" not in owner.groups.list()
+            with pytest.raises(GroupNotFoundError):
+                audit.get(timeout=0)
+            owner.groups.create("audit", start="latest")
+            with pytest.raises(Empty):
+                audit.get(timeout=0)
+            client.put(b"c")
+            assert audit.get(timeout=5) == b"c"
+        assert owner.get_many(3, timeout=5) == [b"a", b"b", b"c"]
+        owner.groups.delete("audit")
+        client.groups.create("other")
+        client.groups.delete("other")
+    with PersistentQueue(path, mode="exclusive") as queue:
+        assert queue.recovery.clean
+        assert queue.groups.list() == ["default"]
+
+
+def test_who_waits_for_messages_of_a_group_that_is_deleted_hears_of_it(tmp_path: Path, threads: Threads) -> None:
+    """In the owner's process, and in a client's."""
+    path = tmp_path / "q"
+    with PersistentQueue(path, mode="shared") as owner:
+        owner.groups.create("audit")
+        with (
+            PersistentQueue(path, mode="shared", group="audit") as near,
+            PersistentQueue(path, mode="shared", group="audit", can_own=False) as far,
+        ):
+            raised: list[Exception] = []
+
+            def wait(queue: PersistentQueue) -> None:
+                with pytest.raises(GroupNotFoundError) as caught:
+                    queue.get(timeout=60)
+                raised.append(caught.value)
+
+            for each in (near, far):
+                threads.start(partial(wait, each))
+            time.sleep(0.1)  # they wait, or will: both hear of it
+            owner.groups.delete("audit")
+            owner.put(b"a")
+            threads.join()
+            assert len(raised) == 2

@@ -29,6 +29,7 @@ from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, checked, stored
 from holdfast.queue.owner.reports import report_of
+from holdfast.queue.owner.verbs import CLOSE_GROUP
 from holdfast.queue.protocol.messages import Attach, Done, Verb
 from holdfast.threads import start_thread
 
@@ -117,6 +118,10 @@ class SharedEngine:
     def do(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Have a verb on the group done; return its result: ``verbs/group_verbs.py``."""
         return self._ask(self._group, fields)
+
+    def close_group(self, name: str) -> None:
+        """Have the owner close a group; raises QueueLockedError if messages of it are in hand."""
+        self._ask(name, {"verb": CLOSE_GROUP})
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Have settings changed. As :meth:`PersistentQueue.configure`."""

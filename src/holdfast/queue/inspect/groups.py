@@ -30,13 +30,20 @@ class Groups:
     A group keeps every message that it has not finished on the disk, also while no consumer reads for it.
     """
 
-    def __init__(self, handle: QueueHandle, *, check_open: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        handle: QueueHandle,
+        *,
+        check_open: Callable[[], None],
+        close_group: Callable[[str], object] = lambda name: None,
+    ) -> None:
         self._handle = handle
         self._storage = handle.storage
         self._directory = handle.directory
         self._files = handle.files
         self._poison = handle.group.poison
         self._check_open = check_open
+        self._close_group = close_group
 
     def create(self, name: str, start: str | int = "earliest", **settings: Unpack[GroupSettings]) -> int:
         """Make a group; return the offset where it starts. Nothing happens if it exists.
@@ -101,7 +108,8 @@ class Groups:
         GroupNotFoundError
             There is none of that name.
         QueueLockedError
-            A handle reads for it: close that handle first.
+            A handle of the mode "exclusive" reads for it, or a shared one has messages of it in hand. A shared handle
+            that has none meets GroupNotFoundError at its next call.
         DiskFullError, StorageError
             It may be gone all the same: check ``list``, and delete it again if it is there.
         CommitUnknownError, PoisonedError
@@ -116,6 +124,7 @@ class Groups:
         self._poison.check()
         try:
             require_group(self._storage, self._directory, name)
+            self._close_group(name)
             lock = locks.acquire(
                 self._storage,
                 self._directory.group_lock(name),

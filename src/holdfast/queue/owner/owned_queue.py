@@ -20,10 +20,12 @@ from holdfast.errors import (
     Empty,
     GroupNotFoundError,
     LeaseExpiredError,
+    QueueLockedError,
     StaleReceiptError,
     UsageError,
 )
 from holdfast.persistence.filesystem.layout import check_name
+from holdfast.persistence.filesystem.locks import read_owner
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord, Participant
 from holdfast.persistence.format.constants import DEAD_REASONS, FRAME_HEADER_BYTES
@@ -184,6 +186,32 @@ class OwnedQueue:
                 self._opened[name] = engine.handle.require_read_side()
             return engine
 
+    def close_group(self, name: str) -> None:
+        """Close a group, so that its files may be removed; the next verb on it opens it again, or finds none.
+
+        Raises
+        ------
+        QueueLockedError
+            A session has messages of it in hand; nothing was done.
+        """
+        with self._lock:
+            engine = self._groups.get(name)
+            if engine is None:
+                return
+            if engine.handle.require_read_side().leased:
+                owner = read_owner(self._storage, self.handle.directory.write_lock)
+                raise QueueLockedError(
+                    f"messages of group {name!r} of {self._path} are in hand: finish them, or give them back, then "
+                    "delete it",
+                    path=str(self.handle.directory.group(name)),
+                    pid=owner.pid,
+                    host=owner.host,
+                )
+            for known in (self._groups, self._opened, self.handle.group_readers):
+                known.pop(name, None)
+            engine.closing.close()
+            self.handle.open_groups.remove(engine.handle.group)
+
     def handle_of(self, group: str) -> QueueHandle:
         """Return the handle of a group that is open."""
         return self._groups[group].handle
@@ -316,9 +344,9 @@ class OwnedQueue:
         return Taken(messages, deliveries[0].lease_seconds, self.group(group).deliveries_max)
 
     def seconds_until_more(self, groups: Iterable[str]) -> float:
-        """Return how long nothing becomes ready by itself in any of these groups, which are open; infinite if none."""
-        opened = [self._groups[each].handle.require_read_side() for each in groups]
-        return min((each.seconds_until_more() for each in opened), default=math.inf)
+        """Return how long nothing becomes ready by itself in any of these groups; 0 if one was closed meanwhile."""
+        sides = [self._opened.get(each) for each in groups]
+        return min((0.0 if each is None else each.seconds_until_more() for each in sides), default=math.inf)
 
     def settle(self, settle: Settle) -> None:
         """Perform a verb on deliveries; that of "ack" is as durable as the policy says after :meth:`make_durable`.

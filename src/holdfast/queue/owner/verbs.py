@@ -30,6 +30,7 @@ GIVE_UP = "give_up"
 RECOVERY = "recovery"
 IS_FULL = "is_full"
 HAND_OVER = "hand_over"
+CLOSE_GROUP = "close_group"
 
 
 def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
@@ -108,6 +109,12 @@ def _hand_over(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     return {}
 
 
+def _close_group(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+    check_names(CLOSE_GROUP, fields, ())
+    queue.close_group(group)
+    return {}
+
+
 _VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
     FLUSH: _flush,
     PURGE: _purge,
@@ -116,6 +123,7 @@ _VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
     RECOVERY: _recovery,
     IS_FULL: _is_full,
     HAND_OVER: _hand_over,
+    CLOSE_GROUP: _close_group,
     RESERVE: reserve,
     SETTLE_RESERVED: settle_reserved,
 }
