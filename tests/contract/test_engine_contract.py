@@ -907,6 +907,20 @@ def test_an_immediate_shutdown_gives_back(queue: PersistentQueue) -> None:
         delivery.ack()
 
 
+def test_join_does_not_wait_for_what_an_immediate_shutdown_leaves(queue: PersistentQueue) -> None:
+    """Neither if it comes before, nor behind; without a shutdown it waits until each message was reported done."""
+    queue.put_many([b"a", b"b"])
+    queue.get(timeout=5)
+    queue.task_done()
+    waiting = threading.Thread(target=queue.join, daemon=True)
+    waiting.start()
+    assert queue.unfinished_tasks == 1
+    queue.shutdown(immediate=True)
+    waiting.join(30)
+    assert not waiting.is_alive()
+    queue.join()
+
+
 def test_a_closed_queue_gives_back_uncounted(queue: PersistentQueue, open_queue: Open) -> None:
     """And refuses every call."""
     queue.put_many([b"a", b"b"])

@@ -586,7 +586,7 @@ class PersistentQueue:
                     self._settle_loops()
             finally:
                 self._read_side.shut_down(seconds, immediate=immediate)
-        elif immediate:  # nothing was taken here that could be reported done
+        if immediate and self._handle.read_side is None:  # no take comes any more that could be reported done
             self._tasks.release()
         self._tasks.look_again()
 

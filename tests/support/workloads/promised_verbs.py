@@ -561,8 +561,7 @@ def _shut_down(world: World) -> Facts:
     world.queue.task_done()
     world.queue.shutdown()
     world.queue.shutdown(immediate=True)
-    if world.mode == "exclusive":  # a shared handle waits for what it has put, also if another one takes that
-        world.queue.join()
+    world.queue.join()
     return {}
 
 
