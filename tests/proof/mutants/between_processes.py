@@ -371,6 +371,14 @@ BETWEEN_PROCESSES = (
         "                pass\n            except OSError as error:",
         "owner deaths",
     ),
+    Mutation(
+        "told-again-without-a-sync",
+        "A decision that a killed process has noted and not synced is told again, and a loss of power takes it back.",
+        "queue/prepared/vote_settling.py",
+        "            self._settle(group, lambda side: None, partial(self._visit_group, group, lambda progress: []))\n",
+        "            pass\n",
+        "votes of other groups",
+    ),
     # -- Commits over several queues ---------------------------------------------------------------------------------
     Mutation(
         "decided-though-not-begun",

@@ -160,6 +160,7 @@ SUITES = (
         "tests/unit/prepared/test_queues_in_doubt.py",
     ),
     _tests("several groups", "tests/crash/prefixes/test_several_groups.py"),
+    _tests("votes of other groups", "tests/crash/prefixes/test_votes_of_other_groups.py"),
     _tests("features", "tests/crash/once_broke/test_features_beside_each_other.py"),
     _tests(
         "families",
