@@ -69,11 +69,9 @@ class Closing:
 
     def _is_in_use(self) -> bool:
         """Whether a delivery or a transaction is open, which may outlive the object that they come from."""
-        if self._handle.read_side is not None:
-            self._handle.read_side.give_back_due()
-            if self._handle.read_side.leased:
-                return True
-        return self._transactions.is_any_open
+        side = self._handle.require_read_side()
+        side.give_back_due()
+        return bool(side.leased) or self._transactions.is_any_open
 
     def _close_dropped(self) -> None:
         try:

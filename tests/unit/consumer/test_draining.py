@@ -457,3 +457,16 @@ def test_a_handle_joins_what_others_take(storage: SimulatedStorage, threads: Thr
         joiner.join(SECONDS)
         assert not joiner.is_alive()
         assert queue.unfinished_tasks == 0
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+def test_a_handle_that_looks_has_nothing_to_end(storage: SimulatedStorage, clock: FakeClock, immediate: bool) -> None:
+    """It shuts down, and looks on."""
+    with open_queue(storage, clock=clock) as queue:
+        queue.put(b"a")
+        with open_queue(storage, mode="read_only") as look:
+            look.shutdown(immediate=immediate)
+            assert look.is_shutdown
+            assert [each.payload for each in look.peek()] == [b"a"]
+            if immediate:
+                look.join()

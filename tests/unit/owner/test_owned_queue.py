@@ -207,3 +207,13 @@ def test_a_take_behind_a_closed_read_side_says_so(served: Served, client: Client
     served.queue.close()
     with pytest.raises((ClosedError, Empty)):
         client.take(1)
+
+
+def test_an_acknowledgement_behind_a_closed_read_side_says_so(served: Served, client: Client) -> None:
+    """It may still come from a thread of the owner's process."""
+    client.put(1, b"a")
+    side = served.queue.group(GROUP)
+    (delivery,) = side.receive(1, 0, None)
+    served.queue.close()
+    with pytest.raises(ClosedError):
+        side.ack_in_hand([(delivery.number, delivery.offset)])

@@ -168,3 +168,23 @@ def test_fields_that_cannot_be_are_refused(client: Client, change: dict[str, Any
     with pytest.raises(UsageError, match=text):
         client.ask(Verb(GROUP, fields))
     assert left(client) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"id": 1}, "takes an id, and says whether it is committed"),
+        ({"is_committed": 1}, "takes an id, and says whether it is committed"),
+        ({"nonce": "z" * 32}, "names no transaction"),
+        ({"nonce": "ab"}, "names no transaction"),
+        ({"nonce": None}, "names no transaction"),
+        ({"more": 1}, "knows no more"),
+    ],
+)
+def test_what_says_of_no_reservation_how_it_ends_is_refused(client: Client, fields: dict[str, Any], text: str) -> None:
+    """Nothing is done: it still holds its messages."""
+    made = reserve(client)
+    asked = {**settle_fields(made["id"], NONCE, is_committed=True), **fields}
+    with pytest.raises(UsageError, match=text):
+        client.ask(Verb(GROUP, asked))
+    assert left(client) == [b"c", b"d"]

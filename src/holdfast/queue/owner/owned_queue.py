@@ -345,8 +345,8 @@ class OwnedQueue:
 
     def seconds_until_more(self, groups: Iterable[str]) -> float:
         """Return how long nothing becomes ready by itself in any of these groups; 0 if one was closed meanwhile."""
-        sides = [self._opened.get(each) for each in groups]
-        return min((0.0 if each is None else each.seconds_until_more() for each in sides), default=math.inf)
+        opened = [self._opened.get(each) for each in groups]
+        return min((0.0 if each is None else each.seconds_until_more() for each in opened), default=math.inf)
 
     def settle(self, settle: Settle) -> None:
         """Perform a verb on deliveries; that of "ack" is as durable as the policy says after :meth:`make_durable`.
