@@ -198,7 +198,7 @@ def test_what_was_decided_of_dead_letters_survives_a_kill(tmp_path: Path) -> Non
         die()
 
     def ask() -> None:
-        queue = PersistentQueue(path, mode="read_only")
+        queue = PersistentQueue(path, mode="shared")
         queue.dead.retry(3)
         queue.dead.discard(4)
         die()

@@ -419,6 +419,8 @@ def test_a_group_is_deleted_through_any_handle_once_nothing_of_it_is_in_hand(tmp
                 with pytest.raises(QueueLockedError, match=r"messages of group 'audit' of .* are in hand"):
                     each.groups.delete("audit")
             delivery.ack()
+            with pytest.raises(QueueLockedError, match="this handle reads for group 'audit'"):
+                audit.groups.delete("audit")
             client.groups.delete("audit")
             assert "audit" not in owner.groups.list()
             with pytest.raises(GroupNotFoundError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 import warnings
 import weakref
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, QueueLockedError
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.client.large_payloads import LargePayloads
@@ -120,7 +122,17 @@ class SharedEngine:
         return self._ask(self._group, fields)
 
     def close_group(self, name: str) -> None:
-        """Have the owner close a group; raises QueueLockedError if messages of it are in hand."""
+        """Have the owner close a group.
+
+        Raises QueueLockedError if messages of it are in hand, or if this very handle reads for it.
+        """
+        if name == self._group:
+            raise QueueLockedError(
+                f"this handle reads for group {name!r} of {self.handle.path}: delete it with a handle of another group",
+                path=str(self.handle.directory.group(name)),
+                pid=os.getpid(),
+                host=socket.gethostname(),
+            )
         self._ask(name, {"verb": CLOSE_GROUP})
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:

@@ -108,8 +108,8 @@ class Groups:
         GroupNotFoundError
             There is none of that name.
         QueueLockedError
-            A handle of the mode "exclusive" reads for it, or a shared one has messages of it in hand. A shared handle
-            that has none meets GroupNotFoundError at its next call.
+            This handle reads for it, or another one has messages of it in hand. One that has none meets
+            GroupNotFoundError at its next call.
         DiskFullError, StorageError
             It may be gone all the same: check ``list``, and delete it again if it is there.
         CommitUnknownError, PoisonedError
