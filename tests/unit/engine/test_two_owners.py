@@ -21,6 +21,7 @@ from holdfast import (
 )
 from holdfast.persistence.format.constants import FENCE_POSITION
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
 from support.storages.faults import FaultPlan
 from support.storages.no_locks import UnlockedOsStorage, UnlockedStorage
 from support.storages.simulated_storage import SimulatedStorage
@@ -111,6 +112,16 @@ def test_no_put_of_the_first_owner_returns_once_a_second_has_opened(
     refuse_all(first)
     second.put(b"second 3")
     assert left(storage) == [*before, b"second 1", b"second 2", b"second 3"]
+
+
+def test_an_append_beside_a_sync_leaves_it_to_that_to_compare(open_queue: Open) -> None:
+    """It would wait for the disk, and the sync compares before anything counts as durable."""
+    writer = handle_of(open_queue()).require_write_side()._writer
+    open_queue()
+    with writer._sync_lock:
+        writer._look_for_others()
+    with pytest.raises(FencedError):
+        writer._look_for_others()
 
 
 def test_an_owner_that_comes_to_a_queue_closed_in_order_writes_nothing_over_the_second_one(

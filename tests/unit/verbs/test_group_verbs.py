@@ -160,8 +160,12 @@ def test_errors_of_the_owner_come_back(path: Path, owned: bool) -> None:
 
 def test_a_group_that_is_gone_cannot_be_asked_for(path: Path, done: Journal) -> None:
     """Nothing is made or done for it."""
-    with owning(path), PersistentQueue(path, mode="shared", group="other") as queue:
-        queue.groups.delete("other")
+    with (
+        owning(path),
+        PersistentQueue(path, mode="shared", group="other") as queue,
+        PersistentQueue(path, mode="shared") as another,
+    ):
+        another.groups.delete("other")
         with pytest.raises(GroupNotFoundError) as unknown:
             asking(queue, "note")
         assert unknown.value.group == "other"
