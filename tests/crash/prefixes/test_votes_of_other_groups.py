@@ -36,7 +36,7 @@ LIVES: tuple[tuple[Mode, tuple[str, ...]], ...] = (
     ("shared", ("default", "other")),
     ("exclusive", ("default",)),
 )
-"""How a queue is opened: the mode, and the groups, the last of which decides."""
+"""How a queue is opened: the mode, and the groups; the last one decides."""
 
 
 @pytest.fixture(autouse=True)

@@ -41,7 +41,7 @@ class Held:
 
     @property
     def is_to_commit(self) -> bool:
-        """What becomes of it, whoever decides it, and however often."""
+        """What becomes of it, whichever process decides it, and however often."""
         return crc32(self.id.encode()) % 2 == 0
 
     def preparing(self, receipts: list[Receipt]) -> Verb:

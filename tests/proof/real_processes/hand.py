@@ -171,7 +171,7 @@ def is_producers(key: str) -> bool:
 
 
 def is_to_commit(key: str) -> bool:
-    """What has to become of a prepared transaction, whoever decides it, and however often."""
+    """What has to become of a prepared transaction, whichever process decides it, and however often."""
     return int(key) % 3 != 0
 
 

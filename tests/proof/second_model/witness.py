@@ -28,7 +28,7 @@ BOUNDED = frozenset({"put", "put_many", "tx_commit", "tx_prepare", "full"})
 
 
 OF_FILES = frozenset({"stats", "peek", "browse", "qsize"})
-"""Verbs that show what stands in the files, and not what an owner has in memory, to a handle that shares the queue."""
+"""Verbs that show what is in the files, and not what an owner has in memory, to a handle that shares the queue."""
 
 
 @dataclass

@@ -256,7 +256,7 @@ def test_a_handle_that_looks_neither_pauses_nor_resumes(storage: SimulatedStorag
 
 @pytest.mark.parametrize("later", ["exclusive", "shared"])
 def test_a_group_stays_paused_behind_the_process_that_paused_it(tmp_path: Path, later: Mode) -> None:
-    """Also another group than the one that its process took from; whoever comes may resume it."""
+    """Also another group than the one that its process took from; any handle may resume it."""
     path = tmp_path / "orders"
     with PersistentQueue(path, mode="exclusive", group="one") as queue:
         queue.groups.create("two")

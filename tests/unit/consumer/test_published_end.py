@@ -14,7 +14,7 @@ from support.builders.handles import handle_of
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[PersistentQueue]:
-    """Stands for one in another process."""
+    """Return the owner; tests read only what it publishes."""
     with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
         yield queue
 

@@ -42,7 +42,7 @@ def linked_copy(root: Path) -> Path:
 
 
 def content(root: Path) -> dict[str, bytes]:
-    """Return what stands in all files but those of owners and sessions."""
+    """Return the content of all files but those of owners and sessions."""
     paths = [path.relative_to(root) for path in sorted(root.rglob("*")) if path.is_file()]
     return {str(path): (root / path).read_bytes() for path in paths if path.parts[0] != ".owner"}
 

@@ -84,7 +84,7 @@ def test_a_handle_that_looks_keeps_no_batches_that_wait() -> None:
 
 
 def test_who_takes_can_be_woken_and_told_how_it_would_end() -> None:
-    """For what waits on several queues; who looks has nobody to wake."""
+    """For what waits on several queues; a handle that looks wakes no thread."""
     jobs = Jobs()
     with jobs.open() as queue:
         queue.put(b"a")

@@ -77,7 +77,7 @@ def test_what_was_decided_is_published_by_the_next_opening(
     mode: str,
     group: str,
 ) -> None:
-    """All of it, in its order, once; what was not named is gone. Whoever opens next, for whichever group."""
+    """All of it, in its order, once; what was not named is gone. The next opening does so, for any group."""
     storage = ends(storage, interrupted(storage, monkeypatch))
     with machine_links(), open_queue(storage, mode=mode, group=group) as queue:
         assert prepared_ids(queue) == []

@@ -422,7 +422,7 @@ def test_while_the_log_has_yet_to_say_the_vote_is_not_settled(monkeypatch: pytes
 def test_a_vote_whose_puts_were_never_prepared_is_let_go(
     monkeypatch: pytest.MonkeyPatch, is_seen: bool, how: str, verdict: str
 ) -> None:
-    """Its process died in ``prepare``: nobody was told of it, and committing half of it would lose a message."""
+    """Its process died in ``prepare``: no caller was told of it, and committing half of it would lose a message."""
     crashed = between_vote_and_puts()
     with monkeypatch.context() as unseen, ExitStack() as stack:
         if not is_seen:
