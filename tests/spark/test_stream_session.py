@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast import PersistentQueue
-from holdfast.spark import finalize
+from holdfast.spark import behind, finalize
+from support.processes.threads import wait_until
 from support.spark.drains import fill
-from support.spark.streams import consume_all, offsets_in, run_now, write_now
+from support.spark.streams import consume_all, offsets_in, rows_of, run_now, write_now
 
 pytestmark = pytest.mark.spark
 
@@ -34,6 +35,7 @@ def test_every_message_is_in_the_sink_once_over_restarts(spark: Any, path: Path,
     arguments = (spark, path, tmp_path / "checkpoint", tmp_path / "out")
     query = write_now(*arguments, group="stream", maxMessagesPerTrigger=1300)
     assert [each["numInputRows"] for each in query.recentProgress] == [1300, 1300, 400]
+    assert [behind(each) for each in query.recentProgress] == [1700, 400, 0]
     assert offsets_in(spark, tmp_path / "out") == list(range(3000))
     assert depth(path, "stream") == 3000, "only the first of two batches that are known to be committed is not retained"
     fill(path, range(3000, 3100))
@@ -42,6 +44,22 @@ def test_every_message_is_in_the_sink_once_over_restarts(spark: Any, path: Path,
     assert depth(path, "stream") == 1800
     assert finalize(path, tmp_path / "checkpoint", group="stream") == 3100
     assert depth(path, "stream") == 0
+
+
+def test_a_running_stream_waits_for_its_minimum(spark: Any, path: Path, tmp_path: Path) -> None:
+    """It has everything once there is enough, and tells how far it is behind."""
+    batches: list[int] = []
+    rows = rows_of(spark, path, minMessagesPerTrigger=3100, maxTriggerDelay="1d")
+    writer = rows.writeStream.foreachBatch(lambda frame, _: batches.append(frame.count()))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        wait_until(lambda: not query.isActive or query.status["message"] == "Waiting for data to arrive", 60)
+        assert sum(batches) == 0, "Spark runs an empty batch for a stream without a checkpoint"
+        fill(path, range(3000, 3100))
+        wait_until(lambda: not query.isActive or behind(query.lastProgress) == 0, 60)
+        assert batches[-1] == sum(batches) == 3100
+    finally:
+        query.stop()
 
 
 def test_a_batch_that_failed_comes_again_as_it_was(spark: Any, path: Path, tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import shutil
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +132,69 @@ def test_a_trigger_that_wants_everything_gets_it(queue: SmallQueue) -> None:
     assert reader.latestOffset(start, ReadMaxRows(5))["offset"] == 5
 
 
+class Clock:
+    """A clock that a test sets."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        """Return the time that the test has set."""
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return the clock by which streams wait for messages."""
+    clock = Clock()
+    monkeypatch.setattr("holdfast.spark.streaming.minimum.time", clock)
+    return clock
+
+
+def test_a_batch_waits_for_its_minimum_but_not_for_ever(queue: SmallQueue, clock: Clock) -> None:
+    """The delay begins with the first message that waits, and anew behind each batch."""
+    run = stream(queue, minMessagesPerTrigger=5, maxTriggerDelay="2m")
+    assert run.batch() == list(range(queue.put_count)), "there are enough"
+    clock.seconds = 1000
+    assert run.batch() is None
+    clock.seconds = 2000
+    put(queue, 4)
+    assert run.batch() is None
+    clock.seconds += 119
+    assert run.batch() is None, "nothing waited before the put"
+    clock.seconds += 1
+    assert run.batch() == list(range(queue.put_count, queue.put_count + 4))
+    put(queue, 4)
+    clock.seconds += 119
+    assert run.batch() is None
+    put(queue, 1)
+    assert run.batch() == list(range(queue.put_count + 4, queue.put_count + 9)), "enough come before the delay ends"
+
+
+@pytest.mark.parametrize("bound", [{}, {"maxMessagesPerTrigger": 6}, {"maxBytesPerTrigger": 2000}])
+def test_a_minimum_holds_beside_every_bound(queue: SmallQueue, clock: Clock, bound: dict[str, int]) -> None:
+    """Spark hands over one of the limits; the options know the others."""
+    run = stream(queue, minMessagesPerTrigger=5, **bound)
+    batches = run.all()
+    assert all(len(batch) <= bound.get("maxMessagesPerTrigger", 10**9) for batch in batches)
+    assert 0 <= queue.put_count - sum(map(len, batches)) < 5
+    clock.seconds = 15 * 60
+    rest = run.all()
+    clock.seconds = 30 * 60
+    assert [each for batch in (*batches, *rest, *run.all()) for each in batch] == list(range(queue.put_count))
+
+
+def test_available_now_waits_for_no_minimum(queue: SmallQueue) -> None:
+    """Such a query would never end; and a trigger that wants everything gets it."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    run = stream(queue, minMessagesPerTrigger=10**6)
+    assert run.batch() is None
+    end = run.reader.latestOffset(run.reader.initialOffset(), ReadAllAvailable())
+    assert end["offset"] == queue.put_count
+    run.restart(available_now=True)
+    assert run.batch() == list(range(queue.put_count))
+
+
 def test_what_came_after_the_start_is_not_available_now(queue: SmallQueue) -> None:
     """The end is what was there when Spark said so; the next run takes the rest."""
     run = stream(queue, maxMessagesPerTrigger=10)
@@ -219,6 +285,22 @@ def test_a_stream_begins_at_a_time(tmp_path: Path) -> None:
         assert later.batch() == [100]
 
 
+@pytest.mark.parametrize("kind", [str, dt.datetime.isoformat])
+def test_a_time_is_a_datetime_or_its_text(tmp_path: Path, kind: Callable[[dt.datetime], str]) -> None:
+    """As Spark makes text of what ``option`` is given, with a zone or in UTC."""
+    from support.spark.spark_rows import rows
+
+    zone = dt.timezone(dt.timedelta(hours=5, minutes=30))
+    with PersistentQueue(tmp_path / "queue", mode="exclusive") as opened:
+        for number in range(3):
+            opened.put(b"%d" % number)
+            time.sleep(0.002)
+    times = [row["timestamp"] for row in rows(tmp_path / "queue", ["timestamp"])]
+    for name, moment in (("zone", times[1].astimezone(zone)), ("utc", times[1].replace(tzinfo=None))):
+        run = StreamRun(tmp_path / "queue", tmp_path / name, startingTimestamp=kind(moment))
+        assert run.batch() == [1, 2], "timestamps are rounded down to microseconds"
+
+
 def test_an_empty_queue_is_waited_for(tmp_path: Path) -> None:
     """Also one to which nothing was ever put; the place where a stream began stays, though Spark asks again."""
     PersistentQueue(tmp_path / "queue", mode="exclusive").close()
@@ -241,6 +323,10 @@ def test_an_empty_queue_is_waited_for(tmp_path: Path) -> None:
         ({"retainBatches": 1001}, "at most 1000"),
         ({"maxBytesPerTrigger": 0}, "maxBytesPerTrigger is a whole number from 1"),
         ({"failOnDataLoss": "perhaps"}, "true or false"),
+        ({"minMessagesPerTrigger": 0}, "minMessagesPerTrigger is a whole number from 1"),
+        ({"minMessagesPerTrigger": 9, "maxMessagesPerTrigger": 8}, "at most maxMessagesPerTrigger, which is 8; not 9"),
+        ({"minMessagesPerTrigger": 9, "maxTriggerDelay": "900"}, "a duration as 500ms, 30s, 15m, 2h or 1d, not '900'"),
+        ({"maxTriggerDelay": "15m"}, "give both"),
     ],
 )
 def test_options_that_cannot_be_are_refused(queue: SmallQueue, options: dict[str, object], message: str) -> None:
@@ -255,6 +341,24 @@ def test_an_older_pyspark_is_told(queue: SmallQueue, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
     with pytest.raises(ConfigError, match=r"pyspark 4\.2"):
         stream(queue)
+
+
+def test_how_far_a_stream_is_behind_is_read_from_its_reports(queue: SmallQueue) -> None:
+    """Of all queues that the query reads; other sources do not count."""
+    from holdfast.spark import behind
+
+    def source(end: object, latest: object) -> dict[str, object]:
+        return {"startOffset": None, "endOffset": end, "latestOffset": latest}
+
+    def place(offset: int) -> str:
+        return json.dumps({"queue": "aa", "group": "", "offset": offset, "before": []})
+
+    kafka = source('{"topic": {"0": 1}}', '{"topic": {"0": 9}}')
+    rate = source("1", "7")
+    assert behind(None) is None
+    assert behind({"sources": [source(None, None), kafka, rate, source("gone", "gone")]}) is None
+    assert behind({"sources": [source(place(10), place(13)), kafka, source(place(0), place(4))]}) == 7
+    assert behind({"sources": [source(place(10), place(9))]}) == 0, "the log may end earlier after a loss of power"
 
 
 # -- What is kept ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ May import: serializers, queue, persistence, and the ground.
 from holdfast.spark.draining.drainer import DrainProgress, DrainReport, SparkDrainer, drain
 from holdfast.spark.json_columns import with_json
 from holdfast.spark.session import SETTINGS, local_session, register
+from holdfast.spark.streaming.behind import behind
 from holdfast.spark.streaming.finalizing import finalize
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "DrainProgress",
     "DrainReport",
     "SparkDrainer",
+    "behind",
     "drain",
     "finalize",
     "local_session",

@@ -6,11 +6,9 @@ in the queue until its checkpoint is read.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
@@ -99,9 +97,5 @@ def _last_committed(storage: Storage, checkpoint: Path, queue_id: str) -> Stream
 def _places(path: Path) -> Iterator[StreamOffset]:
     """Yield the places of our streams in one file of offsets: one line for each source, behind others."""
     for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            fields: Any = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(fields, dict) and {"queue", "group", "offset", "before"} <= set(fields):
-            yield StreamOffset.parse(fields)
+        if (place := StreamOffset.found_in(line)) is not None:
+            yield place

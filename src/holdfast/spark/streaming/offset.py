@@ -6,6 +6,7 @@ nothing else, and without new messages the stream returns the place that it was 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,6 +47,16 @@ class StreamOffset:
             raise ConfigError(
                 f"the checkpoint holds {dict(fields)!r}, which is no place in a queue: give the stream a new one"
             ) from None
+
+    @classmethod
+    def found_in(cls, text: str) -> StreamOffset | None:
+        """Return the place that a text holds, as a checkpoint or a report of Spark has it; None if it holds none."""
+        try:
+            fields: Any = json.loads(text)
+        except ValueError:
+            return None
+        is_place = isinstance(fields, dict) and {"queue", "group", "offset", "before"} <= set(fields)
+        return cls.parse(fields) if is_place else None
 
     def to_fields(self) -> dict[str, Any]:
         """Return it for Spark."""

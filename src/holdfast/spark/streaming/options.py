@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,18 +25,25 @@ RETAIN_BATCHES = 2
 RETAIN_BATCHES_MAX = 1000
 """The offset of each stands in every line of the checkpoint."""
 
+TRIGGER_DELAY_SECONDS = 900.0
+"""As that of Spark's source for Kafka."""
+
 _NAMES = (
     "path",
     "group",
     "startingOffset",
     "startingTimestamp",
+    "minMessagesPerTrigger",
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
+    "maxTriggerDelay",
     "retainBatches",
     "partitionBytes",
     "failOnDataLoss",
 )
 _KNOWN = {name.lower(): name for name in _NAMES}
+_DURATION = re.compile(r"(\d{1,9}) ?(ms|s|m|min|h|d)")
+_UNIT_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,10 @@ class StreamOptions:
         The same as a time, in nanoseconds since the epoch; 0: none.
     max_messages, max_bytes : int or None
         The most of one batch.
+    min_messages : int
+        A batch waits for so many messages.
+    max_delay : float, seconds
+        But no longer than that.
     retain_batches : int
         Committed batches whose messages the group keeps.
     partition_bytes : int
@@ -68,6 +80,8 @@ class StreamOptions:
     timestamp_start_ns: int = 0
     max_messages: int | None = None
     max_bytes: int | None = None
+    min_messages: int = 1
+    max_delay: float = TRIGGER_DELAY_SECONDS
     retain_batches: int = RETAIN_BATCHES
     partition_bytes: int = PARTITION_BYTES
     fail_on_data_loss: bool = True
@@ -84,18 +98,39 @@ class StreamOptions:
         retain_batches = number_option(given, "retainBatches", RETAIN_BATCHES, 0)
         if retain_batches > RETAIN_BATCHES_MAX:
             raise ConfigError(f"retainBatches is at most {RETAIN_BATCHES_MAX}, not {retain_batches}")
+        min_messages = number_option(given, "minMessagesPerTrigger", 1, 1)
+        max_messages = number_option(given, "maxMessagesPerTrigger", 0, 1) or None
+        if max_messages is not None and min_messages > max_messages:
+            raise ConfigError(
+                f"minMessagesPerTrigger is at most maxMessagesPerTrigger, which is {max_messages}; not {min_messages}"
+            )
+        if "maxtriggerdelay" in given and "minmessagespertrigger" not in given:
+            raise ConfigError("maxTriggerDelay says how long minMessagesPerTrigger may wait: give both")
         is_latest = given.get("startingoffset") == "latest"
         return cls(
             path=queue_path(given),
             group=None if "group" not in given else own_group(given["group"]),
             offset_start=None if is_latest else offset_option(given, "startingOffset", "earliest", 0),
             timestamp_start_ns=time_option(given, "startingTimestamp", 0),
-            max_messages=number_option(given, "maxMessagesPerTrigger", 0, 1) or None,
+            max_messages=max_messages,
             max_bytes=number_option(given, "maxBytesPerTrigger", 0, 1) or None,
+            min_messages=min_messages,
+            max_delay=_duration_option(given, "maxTriggerDelay", TRIGGER_DELAY_SECONDS),
             retain_batches=retain_batches,
             partition_bytes=number_option(given, "partitionBytes", PARTITION_BYTES, 1),
             fail_on_data_loss=truth_option(given, "failOnDataLoss", default=True),
         )
+
+
+def _duration_option(given: Mapping[str, str], name: str, default: float) -> float:
+    """Return an option that is a duration, in seconds."""
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"{name} is a duration as 500ms, 30s, 15m, 2h or 1d, not {text!r}")
+    return int(found[1]) * _UNIT_SECONDS[found[2]]
 
 
 def own_group(name: str) -> str:

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -29,6 +30,7 @@ from holdfast.spark.reading.partitions import pack
 from holdfast.spark.reading.queue_reader import QueuePartition, QueueReader
 from holdfast.spark.streaming.group import begin_group, finish_below, never_there, unfinished_from
 from holdfast.spark.streaming.log import StreamLog
+from holdfast.spark.streaming.minimum import Minimum
 from holdfast.spark.streaming.offset import StreamOffset
 from holdfast.spark.streaming.options import StreamOptions
 from holdfast.spark.streaming.places import NO_LIMIT, Places
@@ -63,6 +65,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = ReadOptions(options.path, fail_on_data_loss=options.fail_on_data_loss)
         self._rows = QueueReader(rows, fields, advice=_ADVICE)
         self._places = Places()
+        self._minimum = Minimum(options.min_messages, options.max_delay)
         self._initial: Fields | None = None
         self._available_end: int | None = None
         self._group_id = ""
@@ -96,11 +99,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(log.queue_id.hex(), group_id, offset).to_fields()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the bound of one batch; if there are two, :meth:`latestOffset` keeps both."""
+        """Return a bound of one batch; if there are more, :meth:`latestOffset` keeps them all."""
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
         if self._options.max_messages is not None:
             return ReadMaxRows(self._options.max_messages)
+        if self._options.min_messages > 1:
+            return ReadMinRows(self._options.min_messages)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -116,7 +121,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lose(log, place, ((log.end, place.offset),))
             return place.rewound(log.end).to_fields()
         end = log.end if self._available_end is None else min(log.end, self._available_end)
-        if end <= place.offset:
+        if end <= place.offset or not self._is_worth_it(place.offset, end, limit):
             return start
         with storage_errors("planning a batch", log.directory.root):
             reached = self._limited(log, place.offset, end, limit)
@@ -128,6 +133,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the log, for Spark's reports of progress."""
         log = self._look()
         return StreamOffset(log.queue_id.hex(), self._group_id, log.end).to_fields()
+
+    def _is_worth_it(self, start: int, end: int, limit: ReadLimit) -> bool:
+        wants_all = self._available_end is not None or isinstance(limit, ReadAllAvailable)
+        return wants_all or self._minimum.is_reached(start, end)
 
     def _limited(self, log: StreamLog, start: int, end: int, limit: ReadLimit) -> int:
         if isinstance(limit, ReadAllAvailable):  # under any options: the trigger wants all of it
