@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 EXTRAS = {
+    "arrow": "pyarrow",
     "catalog": "sqlite_utils",
     "cli": "rich",
     "protobuf": "google.protobuf",

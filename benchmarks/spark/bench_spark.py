@@ -33,8 +33,8 @@ from benchmarks.measuring.race import Benchmark, Race
 from benchmarks.measuring.report import Report
 from benchmarks.measuring.rows import Row, spread
 from holdfast import PersistentQueue
+from holdfast.arrow.draining.drain_loop import MAX_BYTES
 from holdfast.spark import DrainProgress, drain
-from holdfast.spark.draining.drainer import MAX_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

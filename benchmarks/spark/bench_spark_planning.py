@@ -62,14 +62,14 @@ def test_planning_before_a_backlog(benchmark: Benchmark, backlog: Path, report: 
 
 def _plan_snapshot(path: Path) -> None:
     from holdfast.spark.data_source import HoldfastDataSource
-    from holdfast.spark.reading.columns import SCHEMA
+    from holdfast.spark.reading.schema import SCHEMA
 
     HoldfastDataSource({"path": str(path)}).reader(SCHEMA).partitions()
 
 
 def _seconds_of_batches(path: Path, count: int) -> list[float]:
     """Return how long it takes to reserve a batch and to find out what its tasks read; the group has begun by then."""
-    from holdfast.spark.draining.plan import missing_files, plan_drain
+    from holdfast.arrow.draining.plan import missing_files, plan_drain
 
     seconds = []
     with PersistentQueue(path, mode="shared") as queue:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, FlushPolicy, PersistentQueue, Put
+from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError
 from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.storage import OsStorage
-from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError
 from support.builders.small_queues import SmallQueue, build, payload
 from support.spark.spark_rows import batches, payloads, planned, rows
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import Empty, PersistentQueue
+from holdfast.arrow.draining.drain_loop import make_group
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark import drain
-from holdfast.spark.draining.drainer import make_group
 from support.processes.cli import run
 from support.processes.threads import Threads
 from support.spark.drain_faults import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import PersistentQueue, Put
-from holdfast.spark.draining.plan import DrainPlan, missing_files, plan_drain, task_count_for
+from holdfast.arrow.draining.plan import DrainPlan, missing_files, plan_drain, task_count_for
 from support.builders.handles import handle_of
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
@@ -27,7 +27,7 @@ def filled(path: Path) -> Path:
 def read(plan: DrainPlan) -> list[dict[str, Any]]:
     """Read all tasks as Spark does: each partition travels by itself, and so does the reader."""
     from holdfast.spark.draining.source import DrainDataSource
-    from holdfast.spark.reading.columns import SCHEMA
+    from holdfast.spark.reading.schema import SCHEMA
 
     reader = DrainDataSource({"plan": plan.to_text()}).reader(SCHEMA)
     reader = pickle.loads(pickle.dumps(reader))

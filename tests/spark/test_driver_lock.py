@@ -12,9 +12,9 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast import PersistentQueue, QueueLockedError
+from holdfast.arrow.draining.drain_loop import make_group
 from holdfast.spark import drain
 from holdfast.spark.draining import driver_lock
-from holdfast.spark.draining.drainer import make_group
 from holdfast.spark.draining.driver_lock import DriverLock
 from support.processes.children import Signal, child
 from support.spark.drain_faults import GROUP, note, noted

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, Damage, PersistentQueue, QueueNotFoundError, StorageError, verify
+from holdfast.arrow.draining.loss_notes import LossNotes
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.spark import drain, finalize
-from holdfast.spark.draining.loss_notes import LossNotes
 from support.spark.drains import TasksForSpark, fill
 from support.spark.other_machines import GROUP, SIGHTS, elsewhere, flip
 from support.spark.spark_rows import planned

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import CorruptionError, PersistentQueue
-from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError
+from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError
 from support.builders.small_queues import SmallQueue, build, payload
 from support.processes.threads import Threads
 from support.spark.drain_faults import KILLS_THE_READER, noted, struck_at

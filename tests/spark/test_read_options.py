@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from holdfast import ConfigError
-from holdfast.spark.reading.options import NO_END, PARTITION_BYTES, ReadOptions
+from holdfast.arrow.reading.selection import NO_END
+from holdfast.spark.reading.options import PARTITION_BYTES, ReadOptions
 
 
 @pytest.mark.parametrize("path", ["/data/orders", "file:/data/orders", "file:///data/orders"])
 def test_a_path_is_all_that_a_read_needs(path: str) -> None:
     """As Spark or Hadoop spells it. Everything that is in the data files, and damage is an error."""
     options = ReadOptions.parse({"path": path})
-    assert str(options.path) == "/data/orders"
-    assert (options.offset_start, options.offset_end, options.group) == (0, NO_END, None)
+    assert str(options.selection.path) == "/data/orders"
+    wanted = options.selection
+    assert (wanted.offset_start, wanted.offset_end, wanted.group) == (0, NO_END, None)
     assert (options.partition_bytes, options.fail_on_data_loss) == (PARTITION_BYTES, True)
 
 
@@ -21,18 +23,22 @@ def test_the_case_of_a_name_does_not_matter() -> None:
     """Spark hands names over in lower case."""
     one = ReadOptions.parse({"path": "/q", "startingoffset": "5", "failondataloss": "FALSE"})
     assert one == ReadOptions.parse({"path": "/q", "startingOffset": "5", "failOnDataLoss": "false"})
-    assert (one.offset_start, one.fail_on_data_loss) == (5, False)
+    assert (one.selection.offset_start, one.fail_on_data_loss) == (5, False)
 
 
 @pytest.mark.parametrize("text", ["2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", "2026-01-31T12:00:00"])
 def test_a_time_is_iso_8601_and_utc_where_nothing_is_said(text: str) -> None:
     """All three are the same moment."""
-    assert ReadOptions.parse({"path": "/q", "startingTimestamp": text}).timestamp_start_ns == 1769860800 * 10**9
+    assert (
+        ReadOptions.parse({"path": "/q", "startingTimestamp": text}).selection.timestamp_start_ns == 1769860800 * 10**9
+    )
 
 
 def test_a_time_may_be_nanoseconds() -> None:
     """As the column ``timestamp_ns`` gives them."""
-    assert ReadOptions.parse({"path": "/q", "endingTimestamp": "1769860800000000001"}).timestamp_end_ns % 10 == 1
+    assert (
+        ReadOptions.parse({"path": "/q", "endingTimestamp": "1769860800000000001"}).selection.timestamp_end_ns % 10 == 1
+    )
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_durations_may_be_intervals_and_keys_may_be_called_group(path: Path) -> 
 
 def test_a_queue_is_copied_as_it_is_read(path: Path, tmp_path: Path) -> None:
     """What every message gets from its own queue is passed over."""
-    from holdfast.spark.reading.columns import SCHEMA
+    from holdfast.spark.reading.schema import SCHEMA
 
     with PersistentQueue(tmp_path / "from", mode="exclusive") as queue:
         queue.put(b"1", headers={"content-type": "text/plain"}, priority=3)

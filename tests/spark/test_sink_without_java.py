@@ -319,7 +319,7 @@ def test_a_task_that_does_not_see_the_queue_makes_none(path: Path) -> None:
         stage(write, rows([b"1"]))
     assert not path.exists()
     PersistentQueue(path, mode="exclusive").close()
-    with pytest.raises(ConfigError, match="not the one that Spark planned for"):
+    with pytest.raises(ConfigError, match="not the one that was planned"):
         stage(write, rows([b"1"]))
 
 

@@ -39,7 +39,7 @@ OTHER_MEANING = {
         "persistence/recovery/",
         "persistence/verify.py",
         "service/catalog/rows.py",
-        "spark/",
+        "arrow/draining/loss_notes.py",
         "cli/",
     ),
     "verdicts": ("persistence/verify.py",),

@@ -9,7 +9,8 @@ queue, except to stage writes.
 May import: serializers, queue, persistence, and the ground.
 """
 
-from holdfast.spark.draining.drainer import DrainProgress, DrainReport, SparkDrainer, drain
+from holdfast.arrow.draining.reports import DrainProgress, DrainReport
+from holdfast.spark.draining.drainer import SparkDrainer, drain
 from holdfast.spark.json_columns import with_json
 from holdfast.spark.session import SETTINGS, local_session, register
 from holdfast.spark.streaming.behind import behind

@@ -12,9 +12,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from holdfast.errors import ConfigError
-from holdfast.spark.reading.columns import SCHEMA, chosen_fields
 from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.reading.queue_reader import QueueReader
+from holdfast.spark.reading.schema import SCHEMA, chosen_fields
 from holdfast.spark.streaming.options import StreamOptions
 from holdfast.spark.worker_memory import keep_modules
 from holdfast.spark.writing.options import WriteOptions

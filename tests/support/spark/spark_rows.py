@@ -9,13 +9,6 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from holdfast.persistence.filesystem.layout import QueueDirectory
-from holdfast.persistence.filesystem.storage import Storage
-from holdfast.persistence.format.report import Damage
-from holdfast.spark.reading.file_range_reader import FileRangeReader
-from holdfast.spark.reading.options import ReadOptions
-from holdfast.spark.reading.snapshot import take_snapshot
-
 
 def _sent(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
@@ -52,17 +45,3 @@ def payloads(path: Path, **options: Any) -> dict[int, bytes]:
     found = [(row["offset"], row["payload"]) for row in rows(path, ["offset", "payload"], **options)]
     assert len(dict(found)) == len(found)
     return dict(found)
-
-
-def read_parts(storage: Storage, root: Path, **options: Any) -> tuple[dict[int, bytes], list[Damage]]:
-    """Return what the readers of a read give, one below Arrow and in any storage: payloads by offset, and losses."""
-    snapshot = take_snapshot(storage, ReadOptions(root, **options))
-    found: list[tuple[int, bytes]] = []
-    losses = list(snapshot.missing)
-    for part in snapshot.parts:
-        path = QueueDirectory(root).data_file(part.name)
-        for walked in FileRangeReader(storage, path, snapshot.queue_id, part, losses.append).walked():
-            ends = zip(walked.bounds[::2], walked.bounds[1::2], strict=True)
-            found += zip(walked.offsets, (walked.data[start:end] for start, end in ends), strict=True)
-    assert [offset for offset, _ in found] == sorted(dict(found)), "in order, and none twice"
-    return dict(found), losses

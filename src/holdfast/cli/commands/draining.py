@@ -18,7 +18,7 @@ from holdfast.errors import CorruptionError
 from holdfast.serializers.codec import Codec
 
 if TYPE_CHECKING:
-    from holdfast.spark.draining.drainer import DrainProgress, DrainReport
+    from holdfast.arrow.draining.reports import DrainProgress, DrainReport
 
 _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 

@@ -1,7 +1,8 @@
-"""Drains a queue into Spark: batches that are reserved, run and committed. docs/spark-drain.md.
+"""Runs the batches of a drain in Spark: one batch is one DataFrame. docs/spark-drain.md.
 
-Invariants: a batch that was not committed comes again with the same messages under the same id; a message is
-acknowledged only after its batch was committed; tasks read only the files that the plan names.
+Invariants: every action on a DataFrame reads the messages of its plan; no batch runs before the JVM of an earlier
+drain of the group has ended.
 
-May import: reading, ``json_columns`` and ``worker_memory`` of spark, serializers, queue, persistence, and the ground.
+May import: reading, ``json_columns`` and ``worker_memory`` of spark, arrow, serializers, queue, persistence, and the
+ground.
 """

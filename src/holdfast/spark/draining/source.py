@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from holdfast.arrow.draining.batch_rows import read_parts
+from holdfast.arrow.draining.loss_notes import LossNotes
+from holdfast.arrow.draining.plan import DrainPlan
+from holdfast.arrow.reading.columns import Field, schema_of
+from holdfast.arrow.reading.file_range import FileRange
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
-from holdfast.spark.draining.loss_notes import LossNotes
-from holdfast.spark.draining.plan import DrainPlan
-from holdfast.spark.reading.columns import SCHEMA, chosen_fields, record_batch
-from holdfast.spark.reading.file_range import FileRange
-from holdfast.spark.reading.task_walk import walk_range
+from holdfast.spark.reading.schema import SCHEMA, chosen_fields
 from holdfast.spark.worker_memory import keep_modules
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ logger = logging.getLogger("holdfast")
 
 _NAME = "holdfast_drain"
 _PLAN = "plan"
-_ADVICE = "it was removed; drain again, which reports its messages as lost and drains the others"
 
 
 class DrainDataSource(DataSource):
@@ -59,7 +59,7 @@ class DrainPartition(InputPartition):
 class DrainReader(DataSourceReader):
     """Reads a plan; it holds nothing that changes, for Spark copies it from process to process."""
 
-    def __init__(self, plan: DrainPlan, fields: list[tuple[str, Any]]) -> None:
+    def __init__(self, plan: DrainPlan, fields: list[Field]) -> None:
         self._plan = plan
         self._fields = fields
 
@@ -82,19 +82,6 @@ class DrainReader(DataSourceReader):
         LossNotes(OsStorage(), self._plan.notes).write(self._plan.batch_id, damage)
 
 
-def read_parts(
-    plan: DrainPlan,
-    parts: Sequence[FileRange],
-    fields: list[tuple[str, Any]],
-    deliveries: dict[int, int],
-    on_loss: Callable[[Damage], None],
-) -> Iterator[Any]:
-    """Yield messages as record batches."""
-    for part in parts:
-        for walked in walk_range(plan.root, plan.queue_id, part, on_loss, advice=_ADVICE):
-            yield record_batch(fields, walked, deliveries)
-
-
 def register(spark: SparkSession) -> None:
     """Make a session know how to read a plan; once is enough."""
     spark.dataSource.register(DrainDataSource)
@@ -112,6 +99,6 @@ def frame_from_driver(spark: SparkSession, plan: DrainPlan, on_loss: Callable[[D
 
     fields = chosen_fields(SCHEMA)
     batches = [each for parts in plan.tasks for each in read_parts(plan, parts, fields, plan.deliveries, on_loss)]
-    table = pa.Table.from_batches(batches, pa.schema([pa.field(name, kind) for name, kind in fields]))
+    table = pa.Table.from_batches(batches, schema_of(fields))
     frame: DataFrame = spark.createDataFrame(table, SCHEMA)
     return frame

@@ -1,7 +1,6 @@
-"""Reads a queue as a table: plans ranges of data files in the driver, and makes Arrow of them in tasks. docs/spark.md.
+"""Reads a queue as a table of Spark: its schema, its options, and the reader that Spark calls. docs/spark.md.
 
-Invariants: a read takes no lock and changes nothing; each message is verified before it becomes a row; a task fails
-rather than give rows of another file than the planned one.
+Invariants: the driver plans a read once; its tasks get all that they need with their partition, and hold no state.
 
-May import: ``worker_memory`` of spark, persistence, and the ground.
+May import: ``worker_memory`` of spark, reading of arrow, persistence, and the ground.
 """

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.arrow.reading.selection import NO_END, Selection
 from holdfast.errors import ConfigError
 
 PARTITION_BYTES = 128 * 2**20
 """As Spark's own for files (``spark.sql.files.maxPartitionBytes``): a quarter of a second, so starts do not show."""
-
-NO_END = 2**63 - 1
 
 _NANOSECONDS_MIN = 10**17
 """In March 1973; as microseconds it is in the year 5138. 0 is the beginning of all."""
@@ -37,26 +36,15 @@ class ReadOptions:
 
     Attributes
     ----------
-    path : Path
-        The queue.
-    offset_start, offset_end : int
-        The first offset, and the one behind the last.
-    timestamp_start_ns, timestamp_end_ns : int
-        The same of timestamps, in nanoseconds since the epoch.
-    group : str or None
-        Whose unfinished messages; None: all that are in the data files.
+    selection : Selection
+        The messages.
     partition_bytes : int
         About how much one task reads.
     fail_on_data_loss : bool
         Whether damage and files that are gone are errors; else the rest is read.
     """
 
-    path: Path
-    offset_start: int = 0
-    offset_end: int = NO_END
-    timestamp_start_ns: int = 0
-    timestamp_end_ns: int = NO_END
-    group: str | None = None
+    selection: Selection
     partition_bytes: int = PARTITION_BYTES
     fail_on_data_loss: bool = True
 
@@ -68,12 +56,14 @@ class ReadOptions:
         if unknown:
             raise ConfigError(f"no option {unknown[0]!r} for reading a queue; there are {', '.join(_NAMES)}")
         return cls(
-            path=queue_path(given),
-            offset_start=offset_option(given, "startingOffset", "earliest", 0),
-            offset_end=offset_option(given, "endingOffset", "latest", NO_END),
-            timestamp_start_ns=time_option(given, "startingTimestamp", 0),
-            timestamp_end_ns=time_option(given, "endingTimestamp", NO_END),
-            group=given.get("group"),
+            selection=Selection(
+                path=queue_path(given),
+                offset_start=offset_option(given, "startingOffset", "earliest", 0),
+                offset_end=offset_option(given, "endingOffset", "latest", NO_END),
+                timestamp_start_ns=time_option(given, "startingTimestamp", 0),
+                timestamp_end_ns=time_option(given, "endingTimestamp", NO_END),
+                group=given.get("group"),
+            ),
             partition_bytes=number_option(given, "partitionBytes", PARTITION_BYTES, 1),
             fail_on_data_loss=truth_option(given, "failOnDataLoss", default=True),
         )

@@ -15,17 +15,16 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from holdfast.arrow.reading.columns import Field, record_batch
+from holdfast.arrow.reading.file_range import FileRange
+from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError
+from holdfast.arrow.reading.partitions import pack
+from holdfast.arrow.reading.snapshot import take_snapshot
+from holdfast.arrow.reading.task_walk import walk_range
 from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.storage import OsStorage, storage_errors
 from holdfast.persistence.format.report import Damage
-from holdfast.spark.reading.columns import record_batch
-from holdfast.spark.reading.file_range import FileRange
-from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError
-from holdfast.spark.reading.frame_walk import Walked
-from holdfast.spark.reading.options import NO_END, ReadOptions
-from holdfast.spark.reading.partitions import pack
-from holdfast.spark.reading.snapshot import take_snapshot
-from holdfast.spark.reading.task_walk import walk_range
+from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.worker_memory import keep_modules
 
 logger = logging.getLogger("holdfast")
@@ -66,7 +65,7 @@ class QueueReader(DataSourceReader):
         What to do if a data file was consumed after it was planned.
     """
 
-    def __init__(self, options: ReadOptions, fields: list[tuple[str, Any]], *, advice: str = _ADVICE) -> None:
+    def __init__(self, options: ReadOptions, fields: list[Field], *, advice: str = _ADVICE) -> None:
         self._options = options
         self._fields = fields
         self._advice = advice
@@ -74,7 +73,7 @@ class QueueReader(DataSourceReader):
     def partitions(self) -> Sequence[QueuePartition]:
         """Plan: read the state of the queue once, and pin the range."""
         storage, options = OsStorage(), self._options
-        snapshot = take_snapshot(storage, options)
+        snapshot = take_snapshot(storage, options.selection)
         for damage in snapshot.missing:
             self._lose(damage)
         with storage_errors("planning a read", snapshot.root):
@@ -91,23 +90,13 @@ class QueueReader(DataSourceReader):
         for part in partition.parts:
             try:
                 for walked in walk_range(root, queue_id, part, self._lose, advice=self._advice):
-                    rows = self._in_time(walked)
+                    rows = self._options.selection.in_time(walked)
                     if len(rows):
                         yield record_batch(self._fields, rows, partition.deliveries)
             except ConsumedMeanwhileError as error:
                 if self._options.fail_on_data_loss:
                     raise
                 logger.warning("%s", error)
-
-    def _in_time(self, walked: Walked) -> Walked:
-        """Return the messages of the time that is asked for."""
-        start, end = self._options.timestamp_start_ns, self._options.timestamp_end_ns
-        if start == 0 and end == NO_END:
-            return walked
-        times = walked.timestamps_ns
-        if start <= times[0] and times[-1] < end:  # timestamps never go backwards
-            return walked
-        return walked.chosen([place for place, time in enumerate(times) if start <= time < end])
 
     def _lose(self, damage: Damage) -> None:
         if not self._options.fail_on_data_loss:

@@ -6,6 +6,7 @@ so a stream holds no lock while it runs, and leaves none when it is killed.
 
 from __future__ import annotations
 
+from holdfast.arrow.reading.file_range import Runs
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, QueueLockedError
 from holdfast.persistence.filesystem.locks import read_owner
@@ -18,7 +19,6 @@ from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.spark.reading.file_range import Runs
 from holdfast.spark.streaming.log import StreamLog
 
 

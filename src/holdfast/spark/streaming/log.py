@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from holdfast.arrow.reading.file_range import FileRange, Runs
+from holdfast.arrow.reading.file_range_reader import FileRangeReader
+from holdfast.arrow.reading.snapshot import pinned, read_mark, visible_end, visible_files
 from holdfast.errors import StorageError
 from holdfast.persistence.filesystem.layout import (
     DataFileName,
@@ -22,9 +25,6 @@ from holdfast.persistence.filesystem.layout import (
 )
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.log.watermark import Watermark
-from holdfast.spark.reading.file_range import FileRange, Runs
-from holdfast.spark.reading.file_range_reader import FileRangeReader
-from holdfast.spark.reading.snapshot import pinned, read_mark, visible_end, visible_files
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.filesystem.storage import MISSING
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.log.sealed_file import sealed_places
-from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
 from holdfast.spark.streaming.log import StreamLog
 
 NO_LIMIT = 2**63 - 1

@@ -22,11 +22,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from holdfast.arrow.reading.file_range import Runs, clipped
+from holdfast.arrow.reading.partitions import pack
+from holdfast.arrow.reading.selection import Selection
 from holdfast.errors import ConfigError, DiskFullError, RetryableError, StorageError
 from holdfast.persistence.filesystem.storage import OsStorage, storage_errors
-from holdfast.spark.reading.file_range import Runs, clipped
 from holdfast.spark.reading.options import ReadOptions
-from holdfast.spark.reading.partitions import pack
 from holdfast.spark.reading.queue_reader import QueuePartition, QueueReader
 from holdfast.spark.streaming.group import begin_group, finish_below, never_there, unfinished_from
 from holdfast.spark.streaming.log import StreamLog
@@ -62,7 +63,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StreamOptions, fields: list[tuple[str, Any]]) -> None:
         self._options = options
-        rows = ReadOptions(options.path, fail_on_data_loss=options.fail_on_data_loss)
+        rows = ReadOptions(Selection(options.path), fail_on_data_loss=options.fail_on_data_loss)
         self._rows = QueueReader(rows, fields, advice=_ADVICE)
         self._places = Places()
         self._minimum = Minimum(options.min_messages, options.max_delay)

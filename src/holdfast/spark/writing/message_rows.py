@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from holdfast.errors import ConfigError
 from holdfast.messages import CommonHeaders
 from holdfast.queue.options.put_options import Put
-from holdfast.spark.reading.columns import SCHEMA
+from holdfast.spark.reading.schema import SCHEMA
 from holdfast.spark.writing.object_rows import ObjectRows
 from holdfast.spark.writing.options import WriteOptions
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from holdfast.arrow.reading.task_walk import require_queue_here
 from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError, ShutDown, TransactionStateError
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.spark.reading.task_walk import require_queue_here
 from holdfast.spark.writing.message_rows import MessageRows
 from holdfast.spark.writing.options import WriteOptions
 from holdfast.spark.writing.part_files import PartFiles

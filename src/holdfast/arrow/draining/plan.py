@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.arrow.reading.file_range import FileRange, clipped
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.format.report import Damage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.prepared.reservations import Reservation
-from holdfast.spark.reading.file_range import FileRange, clipped
 
 TASK_BYTES_MAX = 128 * 2**20
 """As Spark's own for files: a quarter of a second, so starts do not show."""

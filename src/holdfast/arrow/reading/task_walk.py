@@ -6,14 +6,14 @@ import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from holdfast.arrow.reading.file_range import FileRange
+from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
+from holdfast.arrow.reading.frame_walk import Walked
+from holdfast.arrow.reading.snapshot import read_mark
 from holdfast.errors import ConfigError, QueueNotFoundError
 from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.persistence.format.report import Damage
-from holdfast.spark.reading.file_range import FileRange
-from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
-from holdfast.spark.reading.frame_walk import Walked
-from holdfast.spark.reading.snapshot import read_mark
 
 
 def require_queue_here(storage: Storage, root: Path, queue_id: bytes) -> QueueDirectory:
@@ -35,7 +35,7 @@ def require_queue_here(storage: Storage, root: Path, queue_id: bytes) -> QueueDi
         ) from error
     if found != queue_id:
         raise ConfigError(
-            f"the queue at {root} on {host} is not the one that Spark planned for: mount the same directory on each "
+            f"the queue at {root} on {host} is not the one that was planned: mount the same directory on each "
             "machine that runs tasks"
         )
     return directory

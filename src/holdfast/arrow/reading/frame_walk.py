@@ -1,6 +1,6 @@
 """Finds the messages in a run of bytes of a data file and verifies each: positions only, no copies. Pure.
 
-The reader of the core (``persistence/log/log_reader.py``) makes one object of each message. Spark wants columns: from
+The reader of the core (``persistence/log/log_reader.py``) makes one object of each message. Here columns are made: from
 the bounds found here Arrow takes the payloads out of the same bytes, many thousands at a time.
 """
 

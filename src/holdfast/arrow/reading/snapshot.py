@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.arrow.reading.file_range import FileRange, Runs, clipped, without
+from holdfast.arrow.reading.selection import NO_END, Selection
 from holdfast.errors import StorageError
 from holdfast.persistence.filesystem.layout import (
     DataFileName,
@@ -33,8 +35,6 @@ from holdfast.persistence.groups.group_files import (
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.sealed_file import end_offset
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
-from holdfast.spark.reading.file_range import FileRange, Runs, clipped, without
-from holdfast.spark.reading.options import NO_END, ReadOptions
 
 _MARK_TRIES = 100
 _MARK_PAUSE_SECONDS = 0.002
@@ -64,7 +64,7 @@ class Snapshot:
     missing: list[Damage] = field(default_factory=list)
 
 
-def take_snapshot(storage: Storage, options: ReadOptions) -> Snapshot:
+def take_snapshot(storage: Storage, selection: Selection) -> Snapshot:
     """Plan a read.
 
     Raises
@@ -78,16 +78,18 @@ def take_snapshot(storage: Storage, options: ReadOptions) -> Snapshot:
     -----
     Cost: one listing; with gaps or given timestamps, also the headers and seals of a few files.
     """
-    directory, queue_id, _ = open_directory(storage, options.path, create=False, writable=False)
+    directory, queue_id, _ = open_directory(storage, selection.path, create=False, writable=False)
     with storage_errors("planning a read", directory.root):
         mark = read_mark(storage, directory, queue_id)
         if mark is None:
-            return Snapshot(directory.root, queue_id, deliveries=None if options.group is None else {})
+            return Snapshot(directory.root, queue_id, deliveries=None if selection.group is None else {})
         names = list_data_files(storage, directory)
-        wanted, begun = _progress(storage, directory, queue_id, options.group)
+        wanted, begun = _progress(storage, directory, queue_id, selection.group)
         plan = _Plan(storage, directory, mark, names)
         deliveries = None if wanted is None else dict(wanted.deliveries)
-        return Snapshot(directory.root, queue_id, plan.parts(options, wanted), deliveries, plan.missing(options, begun))
+        return Snapshot(
+            directory.root, queue_id, plan.parts(selection, wanted), deliveries, plan.missing(selection, begun)
+        )
 
 
 def read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> Watermark | None:
@@ -177,20 +179,20 @@ class _Plan:
         if expected < visible_end(mark):
             self._gaps.append((expected, visible_end(mark)))
 
-    def parts(self, options: ReadOptions, progress: GroupProgress | None) -> list[FileRange]:
+    def parts(self, selection: Selection, progress: GroupProgress | None) -> list[FileRange]:
         """Return what to read: the unfinished messages of a group, or everything."""
         parts = []
-        for name, file_end in self._within(options.timestamp_start_ns, options.timestamp_end_ns):
-            runs = clipped(((name.first_offset, file_end),), options.offset_start, options.offset_end)
+        for name, file_end in self._within(selection.timestamp_start_ns, selection.timestamp_end_ns):
+            runs = clipped(((name.first_offset, file_end),), selection.offset_start, selection.offset_end)
             if progress is not None:
                 runs = _unfinished(runs, progress)
             if runs:
                 parts.append(pinned(self._mark, name, runs))
         return parts
 
-    def missing(self, options: ReadOptions, progresses: list[GroupProgress]) -> list[Damage]:
+    def missing(self, selection: Selection, progresses: list[GroupProgress]) -> list[Damage]:
         """Return the messages that are not there although a group has not finished them: their file was not retired."""
-        gaps = clipped(tuple(self._gaps), options.offset_start, options.offset_end)
+        gaps = clipped(tuple(self._gaps), selection.offset_start, selection.offset_end)
         lost = merged(run for gap in gaps for progress in progresses for run in progress.unfinished_runs(*gap))
         return [Damage(self._directory.data, 0, 0, run, DAMAGED, "a data file is missing") for run in lost]
 

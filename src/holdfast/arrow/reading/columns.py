@@ -1,4 +1,4 @@
-"""The columns of a queue as Spark sees it, and how a column is made of the bytes of a data file.
+"""The columns of a queue, and how a column is made of the bytes of a data file.
 
 Arrow gathers the payloads: nothing is copied in Python, and no Python object is made of a message.
 """
@@ -6,52 +6,33 @@ Arrow gathers the payloads: nothing is copied in Python, and no Python object is
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
-from holdfast.errors import ConfigError, StorageError
+from holdfast.arrow.reading.frame_walk import Walked
+from holdfast.errors import StorageError
 from holdfast.persistence.format.constants import FRAME_HEADER_BYTES
 from holdfast.persistence.format.message_headers import decode_headers
 from holdfast.persistence.format.message_options import decode_options
-from holdfast.spark.reading.frame_walk import Walked
 
-SCHEMA = StructType(
-    [
-        StructField("payload", BinaryType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestamp_ns", LongType()),
-        StructField("headers", MapType(StringType(), StringType())),
-        StructField("delivery_count", IntegerType()),
-        StructField("priority", IntegerType()),
-        StructField("order_key", StringType()),
-    ]
+Field = tuple[str, Any]
+"""Name and Arrow type of a column."""
+
+FIELDS: tuple[Field, ...] = (
+    ("payload", pa.binary()),
+    ("offset", pa.int64()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("timestamp_ns", pa.int64()),
+    ("headers", pa.map_(pa.string(), pa.string())),
+    ("delivery_count", pa.int32()),
+    ("priority", pa.int32()),
+    ("order_key", pa.string()),
 )
 """Every column there is; a read may ask for fewer."""
-
-_ARROW: list[tuple[DataType, Any]] = [
-    (BinaryType(), pa.binary()),
-    (LongType(), pa.int64()),
-    (IntegerType(), pa.int32()),
-    (StringType(), pa.string()),
-    (TimestampType(), pa.timestamp("us", tz="UTC")),
-    (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string())),
-]
 
 _SLICE_END = 2**31 - 1
 _DISTINCT_MAX = 4096
@@ -60,20 +41,12 @@ Deliveries = Mapping[int, int] | None
 """How often messages were handed out, by offset; None if no group is asked for."""
 
 
-def chosen_fields(schema: StructType) -> list[tuple[str, Any]]:
-    """Return names and Arrow types of the columns that a read asks for; raises ConfigError for unknown columns."""
-    known = {field.name: field.dataType for field in SCHEMA.fields}
-    for field in schema.fields:
-        if known.get(field.name) != field.dataType:
-            ours = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
-            raise ConfigError(
-                f"a queue has no column `{field.name} {field.dataType.simpleString()}`; it has {ours}. "
-                "Make columns of payloads with holdfast.spark.with_json(df, schema)"
-            )
-    return [(field.name, next(arrow for kind, arrow in _ARROW if kind == field.dataType)) for field in schema.fields]
+def schema_of(fields: Sequence[Field]) -> Any:
+    """Return the ``pyarrow.Schema`` of columns."""
+    return pa.schema([pa.field(name, kind) for name, kind in fields])
 
 
-def record_batch(fields: list[tuple[str, Any]], walked: Walked, deliveries: Deliveries) -> Any:
+def record_batch(fields: Sequence[Field], walked: Walked, deliveries: Deliveries) -> Any:
     """Return messages as a ``pyarrow.RecordBatch`` with these columns.
 
     Raises
@@ -84,10 +57,9 @@ def record_batch(fields: list[tuple[str, Any]], walked: Walked, deliveries: Deli
     for encoded in set(walked.headers.values()):
         _headers_of(encoded)  # may hold a field that must be understood, under any selection
     columns = [_MAKERS[name](walked, deliveries) for name, _ in fields]
-    schema = pa.schema([pa.field(name, kind) for name, kind in fields])
     if not columns:  # Spark counts rows and wants no column
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(walked), pa.struct([])))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema=schema_of(fields))
 
 
 def _payload(walked: Walked, _: Deliveries) -> Any:
@@ -171,4 +143,4 @@ _MAKERS: dict[str, Callable[[Walked, Deliveries], Any]] = {
     "priority": _of_headers(pa.int32(), _priority_of),
     "order_key": _of_headers(pa.string(), _order_key_of),
 }
-assert list(_MAKERS) == SCHEMA.fieldNames()
+assert list(_MAKERS) == [name for name, _ in FIELDS]

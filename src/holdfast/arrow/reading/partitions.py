@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast.arrow.reading.file_range import FileRange, clipped
 from holdfast.persistence.filesystem.layout import queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.log.sealed_file import sealed_places
-from holdfast.spark.reading.file_range import FileRange, clipped
 
 _LARGE = 1.5
 """How much larger than a task a file is before it is cut: two halves would only take more starting."""

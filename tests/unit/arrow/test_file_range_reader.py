@@ -10,19 +10,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Damage
+from holdfast.arrow.reading import file_range_reader
+from holdfast.arrow.reading.file_range import FileRange
+from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
+from holdfast.arrow.reading.selection import Selection
+from holdfast.arrow.reading.snapshot import take_snapshot
 from holdfast.errors import CorruptionError, RetryableError
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
 from holdfast.persistence.filesystem.storage import File, OsStorage, Storage
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
 from holdfast.persistence.format.framing import Frame, encode_frame
-from holdfast.spark.reading import file_range_reader
-from holdfast.spark.reading.file_range import FileRange
-from holdfast.spark.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
-from holdfast.spark.reading.options import ReadOptions
-from holdfast.spark.reading.snapshot import take_snapshot
+from support.arrow.range_rows import read_parts
 from support.builders.small_queues import SmallQueue, build, payload
-from support.spark.spark_rows import read_parts
 from support.storages.simulated_storage import SimulatedStorage
 
 
@@ -52,7 +52,7 @@ def second_message(queue: SmallQueue, number: int) -> tuple[Frame, int]:
 
 def part_of(queue: SmallQueue, number: int) -> tuple[FileRangeReader, list[Damage]]:
     """Return a reader of one planned file, and the losses that it is going to report."""
-    snapshot = take_snapshot(queue.storage, ReadOptions(queue.root))
+    snapshot = take_snapshot(queue.storage, Selection(queue.root))
     part = snapshot.parts[number]
     losses: list[Damage] = []
     path = QueueDirectory(queue.root).data_file(part.name)
@@ -97,7 +97,7 @@ def test_damage_to_what_nobody_asked_for_is_no_loss(queue: SmallQueue) -> None:
 def test_a_file_without_a_good_header_is_lost_whole(queue: SmallQueue) -> None:
     """Both copies have to be damaged for that."""
     path = queue.data_files()[1]
-    wanted = take_snapshot(queue.storage, ReadOptions(queue.root)).parts[1].wanted
+    wanted = take_snapshot(queue.storage, Selection(queue.root)).parts[1].wanted
     queue.flip(path, 100)
     assert read_parts(queue.storage, queue.root)[1] == []
     queue.flip(path, 4096 + 100)
@@ -183,7 +183,7 @@ class OnRead:
 @pytest.mark.parametrize("before", [True, False])
 def test_a_file_that_is_reused_while_it_is_read_gives_no_row(queue: SmallQueue, before: bool) -> None:
     """Neither of its old life nor of its new one: its id is looked at behind every read."""
-    snapshot = take_snapshot(queue.storage, ReadOptions(queue.root))
+    snapshot = take_snapshot(queue.storage, Selection(queue.root))
     path = queue.data_files()[1]
     storage = OnRead(queue.storage, lambda: begin_anew(queue, path), before=before)
     reader = FileRangeReader(storage, path, snapshot.queue_id, snapshot.parts[1], lambda damage: None)  # type: ignore[arg-type]
@@ -201,7 +201,7 @@ def test_the_file_being_written_is_known_by_its_id(queue: SmallQueue) -> None:
 
 def test_a_file_that_says_another_name_is_not_the_one_that_was_planned(queue: SmallQueue) -> None:
     """It was begun anew under this handle's feet."""
-    snapshot = take_snapshot(queue.storage, ReadOptions(queue.root))
+    snapshot = take_snapshot(queue.storage, Selection(queue.root))
     path = queue.data_files()[1]
     other = FileRange(DataFileName(9, 90), ((90, 91),))
     with pytest.raises(ConsumedMeanwhileError):

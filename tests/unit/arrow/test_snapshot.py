@@ -16,18 +16,18 @@ from holdfast import (
     StorageError,
     UnsupportedVersionError,
 )
+from holdfast.arrow.reading.file_range_reader import FileRangeReader
+from holdfast.arrow.reading.partitions import pack
+from holdfast.arrow.reading.selection import Selection
+from holdfast.arrow.reading.snapshot import take_snapshot
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, open_directory
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.persistence.format.constants import ENTRY, ENTRY_DONE, FRAMES_START
 from holdfast.persistence.format.file_header import PositionFileHeader, block_copies
 from holdfast.persistence.groups.position_entry import NO_HINT, Change, decode_entry, encode_entry, run_flags
 from holdfast.persistence.log.watermark import Watermark
-from holdfast.spark.reading.file_range_reader import FileRangeReader
-from holdfast.spark.reading.options import ReadOptions
-from holdfast.spark.reading.partitions import pack
-from holdfast.spark.reading.snapshot import take_snapshot
+from support.arrow.range_rows import read_parts
 from support.builders.small_queues import SmallQueue, build
-from support.spark.spark_rows import read_parts
 
 FILES = 10_000
 PER_FILE = 100
@@ -57,7 +57,7 @@ def queue(tmp_path: Path) -> SmallQueue:
 
 def plan(queue: SmallQueue, **options: Any) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
     """Return sequence and wanted runs of each part of a read."""
-    parts = take_snapshot(queue.storage, ReadOptions(queue.root, **options)).parts
+    parts = take_snapshot(queue.storage, Selection(queue.root, **options)).parts
     return [(part.name.sequence, part.wanted) for part in parts]
 
 
@@ -97,7 +97,7 @@ def test_a_group_that_has_not_begun_wants_everything(tmp_path: Path) -> None:
     """The default group begins when it is first used."""
     with PersistentQueue(tmp_path / "queue", mode="exclusive") as producer:
         producer.put_many([b"a", b"b"])
-        snapshot = take_snapshot(OsStorage(), ReadOptions(tmp_path / "queue", group="default"))
+        snapshot = take_snapshot(OsStorage(), Selection(tmp_path / "queue", group="default"))
         assert [part.wanted for part in snapshot.parts] == [((0, 2),)]
 
 
@@ -106,7 +106,7 @@ def test_what_is_named_has_to_exist(queue: SmallQueue, tmp_path: Path) -> None:
     with pytest.raises(GroupNotFoundError, match="nightly"):
         plan(queue, group="nightly")
     with pytest.raises(QueueNotFoundError):
-        take_snapshot(OsStorage(), ReadOptions(tmp_path / "nothing"))
+        take_snapshot(OsStorage(), Selection(tmp_path / "nothing"))
 
 
 def test_a_queue_that_was_never_written_to_is_empty(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_queue_that_was_never_written_to_is_empty(tmp_path: Path) -> None:
     (tmp_path / "queue" / "write.mark").unlink(missing_ok=True)
     for path in (tmp_path / "queue" / "data").iterdir():
         path.unlink()
-    assert take_snapshot(OsStorage(), ReadOptions(tmp_path / "queue")).parts == []
+    assert take_snapshot(OsStorage(), Selection(tmp_path / "queue")).parts == []
 
 
 def test_a_mark_that_does_not_verify_is_an_error_and_no_empty_table(queue: SmallQueue) -> None:
@@ -152,7 +152,7 @@ def test_files_that_were_retired_are_not_missing(queue: SmallQueue) -> None:
     with queue.open() as opened:
         for _ in queue.waiting:
             opened.get(timeout=0)
-    snapshot = take_snapshot(queue.storage, ReadOptions(queue.root))
+    snapshot = take_snapshot(queue.storage, Selection(queue.root))
     assert snapshot.missing == []
     assert len(snapshot.parts) < 3
 
@@ -175,7 +175,7 @@ def test_ten_thousand_files_are_planned_from_their_names(tmp_path: Path) -> None
     )
     (tmp_path / "queue" / "write.mark").write_bytes(mark.encode())
     storage = ManyFilesStorage()
-    parts = take_snapshot(storage, ReadOptions(tmp_path / "queue")).parts
+    parts = take_snapshot(storage, Selection(tmp_path / "queue")).parts
     assert len(parts) == FILES
     assert parts[-1].wanted == (((FILES - 1) * PER_FILE, FILES * PER_FILE),)
     assert sum(storage.opened.values()) < 10
@@ -191,7 +191,7 @@ def test_small_files_share_a_task_and_a_large_one_is_cut(tmp_path: Path) -> None
         for start in range(0, 4000, 20):
             opened.put_many(payloads[start : start + 20])
     storage = OsStorage()
-    options = ReadOptions(tmp_path / "queue")
+    options = Selection(tmp_path / "queue")
     snapshot = take_snapshot(storage, options)
     assert len(pack(storage, snapshot.root, snapshot.parts, 2**30)) == 1
     tasks = pack(storage, snapshot.root, snapshot.parts, 2**18)
@@ -225,6 +225,6 @@ def test_progress_that_speaks_of_messages_where_no_log_comes_takes_none_of_them_
 @pytest.mark.parametrize("name", ["v1", "joint-v1"])
 def test_a_queue_of_an_earlier_format_version_is_refused(name: str) -> None:
     """Neither an empty table nor a loss: the error says what to do."""
-    root = Path(__file__).parents[1] / "compat" / name
+    root = Path(__file__).parents[2] / "compat" / name
     with pytest.raises(UnsupportedVersionError, match="drain the queue with the Holdfast that wrote it"):
-        take_snapshot(OsStorage(), ReadOptions(root))
+        take_snapshot(OsStorage(), Selection(root))

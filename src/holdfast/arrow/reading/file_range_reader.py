@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from holdfast.arrow.reading.file_range import FileRange, clipped
+from holdfast.arrow.reading.frame_walk import Walked, walk
 from holdfast.errors import RetryableError, StorageError
 from holdfast.persistence.filesystem.layout import check_header
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage
@@ -17,8 +19,6 @@ from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 from holdfast.persistence.segment.frame_trailer import read_seal
-from holdfast.spark.reading.file_range import FileRange, clipped
-from holdfast.spark.reading.frame_walk import Walked, walk
 
 CHUNK_BYTES = 4 * 2**20
 """Read at once: stays in the processor's caches, and makes batches of 2,000 messages of 2 KB."""
@@ -27,7 +27,7 @@ BATCH_COUNT_MAX = 10_000
 """Messages of one batch, where they are small."""
 
 _RECORD_BYTES_MAX = 2**31 - 1 - CHUNK_BYTES
-"""Arrow and Spark count the bytes of a column in 31 bits."""
+"""Arrow counts the bytes of a column in 31 bits, and so does Spark."""
 
 
 class ConsumedMeanwhileError(RetryableError):
@@ -126,7 +126,7 @@ class FileRangeReader:
             return 0
         if size > _RECORD_BYTES_MAX:
             raise StorageError(
-                f"{self._path}: message {self._next} has {size} bytes; Spark can hold none over 2 GiB",
+                f"{self._path}: message {self._next} has {size} bytes; Arrow and Spark can hold none over 2 GiB",
                 path=str(self._path),
             )
         return size

@@ -1,0 +1,27 @@
+"""The rows of one drained batch. They are always the messages of its plan, however often they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from holdfast.arrow.draining.plan import DrainPlan
+from holdfast.arrow.reading.columns import Field, record_batch
+from holdfast.arrow.reading.file_range import FileRange
+from holdfast.arrow.reading.task_walk import walk_range
+from holdfast.persistence.format.report import Damage
+
+_ADVICE = "it was removed; drain again, which reports its messages as lost and drains the others"
+
+
+def read_parts(
+    plan: DrainPlan,
+    parts: Sequence[FileRange],
+    fields: Sequence[Field],
+    deliveries: dict[int, int],
+    on_loss: Callable[[Damage], None],
+) -> Iterator[Any]:
+    """Yield messages as record batches; damaged ones are skipped, and ``on_loss`` is called for them."""
+    for part in parts:
+        for walked in walk_range(plan.root, plan.queue_id, part, on_loss, advice=_ADVICE):
+            yield record_batch(fields, walked, deliveries)

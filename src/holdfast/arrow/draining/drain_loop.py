@@ -1,0 +1,251 @@
+"""The loop of every drain: reserve a batch, have an engine run it, commit. docs/spark-drain.md.
+
+Each batch is reserved on the disk before the application's function sees it, under an id that names the queue, the
+group and the first message. After any kill, the next drain runs the same messages under the same id again. So a sink
+that replaces its rows of an id counts every message exactly once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.arrow.draining.drain_lock import locked_drain
+from holdfast.arrow.draining.loss_notes import LossNotes
+from holdfast.arrow.draining.plan import missing_files
+from holdfast.arrow.draining.reports import DrainProgress, DrainReport
+from holdfast.errors import ConfigError, ShutDown
+from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.report import Damage
+from holdfast.queue.consumer.draining import log_left
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.prepared.reservations import Reservation
+
+logger = logging.getLogger("holdfast")
+
+PREFIX = "drain"
+"""The first word in the ids of drained batches: of every engine, so each continues what another one has left."""
+
+MAX_BYTES = 256 * 2**20
+"""A batch costs by itself what writing 50 MB as Parquet costs; a fifth of this. docs/adr/0041."""
+
+DEFAULT_GROUP = "default"
+
+_LOOK_SECONDS = 0.25
+"""How long a drain that waits for messages takes to see that it should stop."""
+
+_PAUSE_SECONDS_MIN = 0.01
+"""The pause before the owner of a shared queue is asked again; it doubles, up to that."""
+
+
+class Engine(Protocol):
+    """Runs the batches of a drain."""
+
+    def run(self, queue: PersistentQueue, reservation: Reservation, size_bytes: int, damage: list[Damage]) -> None:
+        """Run a batch; add the messages that could not be read to the damage, unless a task has noted them."""
+
+    def release(self) -> None:
+        """Release what the batches needed, before the lock of the drain is released."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainOptions:
+    """The options of a drain.
+
+    Attributes
+    ----------
+    max_bytes, max_messages : int or None
+        Payload bytes, and messages, of one batch.
+    group : str
+        The consumer group; a missing one is created.
+    lock_timeout : float, seconds
+        How long to wait for another drain of the group to end.
+    on_progress : callable or None
+        Called with a :class:`DrainProgress` after each batch.
+    """
+
+    max_bytes: int | None = MAX_BYTES
+    max_messages: int | None = None
+    group: str = DEFAULT_GROUP
+    lock_timeout: float = 0
+    on_progress: Callable[[DrainProgress], object] | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_bytes", self.max_bytes), ("max_messages", self.max_messages)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is at least 1, or None for no bound; not {value}")
+
+
+class DrainLoop:
+    """Drains one consumer group of one queue.
+
+    Parameters
+    ----------
+    queue : str, path-like or PersistentQueue
+        The queue, which is opened with mode "shared"; an open one has to take for the group, and stays open.
+    engine : Engine
+        Runs the batches.
+    options : DrainOptions
+        The group, and the bounds of a batch.
+    """
+
+    def __init__(self, queue: str | os.PathLike[str] | PersistentQueue, engine: Engine, options: DrainOptions) -> None:
+        if isinstance(queue, PersistentQueue) and queue.group != options.group:
+            raise ConfigError(
+                f"{queue.path} is open for group {queue.group!r}, not {options.group!r}: open it for that one"
+            )
+        self._queue = queue
+        self._engine = engine
+        self._options = options
+        self._is_stopping = False
+        self._batch_ids: list[str] = []
+        self._damage: list[Damage] = []
+        self._count = self._size_bytes = self._resumed_count = 0
+
+    def stop(self) -> None:
+        """End after the batch at hand, for good; from any thread, from a signal handler, and from ``fn``."""
+        self._is_stopping = True  # and no more: a signal handler must not wait for a lock
+
+    def run(self, until: str = "snapshot") -> DrainReport:
+        """Drain; return the report.
+
+        Parameters
+        ----------
+        until : "snapshot" or "forever"
+            "snapshot": the messages of the start that can be taken. "forever": until :meth:`stop`.
+
+        Raises
+        ------
+        QueueLockedError, LockTimeoutError
+            Another drain of the group runs, or a program has the queue open with mode "exclusive"; names its process.
+        QueueNotFoundError, ConfigError
+            There is no queue, or ``until`` is another value.
+        TransactionStateError
+            The batch was given back meanwhile.
+        Exception
+            What ``fn`` raises comes out. Its batch stays reserved: the next drain runs it again, under the same id.
+        """
+        if until not in ("snapshot", "forever"):
+            raise ConfigError(f"until is 'snapshot' or 'forever', not {until!r}")
+        started = time.monotonic()
+        with self._opened() as queue:
+            has_opened = queue is not self._queue and queue.is_owner  # else others have heard of earlier damage
+            known = () if has_opened else queue.recovery.damage
+            for reservation in queue.reservations.held(PREFIX):
+                if not self._is_stopping:
+                    self._resumed_count += 1
+                    self._run_batch(queue, reservation, time.monotonic())
+            self._drain(queue, queue.stats().next_offset if until == "snapshot" else None)
+            depth = queue.stats().depth
+            for each in queue.recovery.damage:  # damage that was met before it could be reserved
+                if each not in known:
+                    self._lose(queue, each)
+        return DrainReport(
+            tuple(self._batch_ids),
+            self._count,
+            self._size_bytes,
+            time.monotonic() - started,
+            self._resumed_count,
+            depth,
+            tuple(self._damage),
+        )
+
+    @contextmanager
+    def _opened(self) -> Iterator[PersistentQueue]:
+        self._batch_ids, self._damage = [], []
+        self._count = self._size_bytes = self._resumed_count = 0
+        queue = self._queue
+        with ExitStack() as stack:
+            if isinstance(queue, PersistentQueue):
+                stack.enter_context(locked_drain(queue.path, self._options.group, self._options.lock_timeout))
+            else:
+                make_group(queue, self._options.group)
+                path = Path(os.path.abspath(queue))
+                stack.enter_context(locked_drain(path, self._options.group, self._options.lock_timeout))
+                queue = stack.enter_context(PersistentQueue(path, mode="shared", group=self._options.group))
+            stack.callback(self._engine.release)
+            yield queue
+
+    def _drain(self, queue: PersistentQueue, end_offset: int | None) -> None:
+        pause = _PAUSE_SECONDS_MIN
+        while not self._is_stopping:
+            started = time.monotonic()
+            try:
+                reservation = queue.reservations.take(
+                    prefix=PREFIX,
+                    max_messages=self._options.max_messages,
+                    max_bytes=self._options.max_bytes,
+                    end_offset=end_offset,
+                )
+            except ShutDown as error:
+                log_left(queue.path, error)
+                return
+            if reservation is not None:
+                self._run_batch(queue, reservation, started)
+                pause = _PAUSE_SECONDS_MIN
+            elif end_offset is not None:
+                return
+            elif queue.mode == "shared":  # only its owner knows whether there is more
+                time.sleep(pause)
+                pause = min(2 * pause, _LOOK_SECONDS)
+            else:
+                queue.wait_for_more(_LOOK_SECONDS)
+
+    # -- One batch ---------------------------------------------------------------------------------------------------
+
+    def _run_batch(self, queue: PersistentQueue, reservation: Reservation, started: float) -> None:
+        size = queue.reservations.size_bytes(reservation)
+        damage = missing_files(queue, reservation)
+        try:
+            self._engine.run(queue, reservation, size, damage)
+        except BaseException as error:
+            error.add_note(
+                f"batch {reservation.id} stays reserved: the next drain runs it again, with the same messages"
+            )
+            raise
+        notes = LossNotes(OsStorage(), QueueDirectory(queue.path).group(self._options.group))
+        damage += notes.read(reservation.id)
+        queue.reservations.commit(reservation)
+        notes.remove()
+        for each in damage:
+            self._lose(queue, each)
+        self._batch_ids.append(reservation.id)
+        self._count += reservation.count
+        self._size_bytes += size
+        self._tell(queue, reservation, size, time.monotonic() - started)
+
+    def _lose(self, queue: PersistentQueue, damage: Damage) -> None:
+        logger.error("drain of %s: %s", queue.path, damage)
+        self._damage.append(damage)
+
+    def _tell(self, queue: PersistentQueue, reservation: Reservation, size: int, seconds: float) -> None:
+        progress = DrainProgress(reservation.id, reservation.count, size, seconds, self._count, queue.depth())
+        logger.info(
+            "drain of %s: %d messages at %.1f MB/s, %d left (batch %s)",
+            queue.path,
+            progress.total_count,
+            progress.megabytes_per_second,
+            progress.depth,
+            progress.batch_id,
+        )
+        if self._options.on_progress is not None:
+            self._options.on_progress(progress)
+
+
+def make_group(path: str | os.PathLike[str], group: str) -> None:
+    """Create a consumer group if there is none; raises QueueNotFoundError if there is no queue.
+
+    Its messages are delivered without end: a batch that failed comes again as it was, and none of it is given up.
+    """
+    open_directory(OsStorage(), Path(os.path.abspath(path)), create=False, writable=False)
+    if group == DEFAULT_GROUP:  # begins when it is first used
+        return
+    with PersistentQueue(path, mode="shared") as handle:
+        handle.groups.create(group, max_deliveries=None)

@@ -1,0 +1,44 @@
+"""What a read asks for: offsets and times of one queue, and whose messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.arrow.reading.frame_walk import Walked
+
+NO_END = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Messages of a queue.
+
+    Attributes
+    ----------
+    path : Path
+        The queue.
+    offset_start, offset_end : int
+        The first offset, and the one behind the last.
+    timestamp_start_ns, timestamp_end_ns : int
+        The same of timestamps, in nanoseconds since the epoch.
+    group : str or None
+        Whose unfinished messages; None: all that are in the data files.
+    """
+
+    path: Path
+    offset_start: int = 0
+    offset_end: int = NO_END
+    timestamp_start_ns: int = 0
+    timestamp_end_ns: int = NO_END
+    group: str | None = None
+
+    def in_time(self, walked: Walked) -> Walked:
+        """Return those of contiguous messages whose timestamps are asked for."""
+        start, end = self.timestamp_start_ns, self.timestamp_end_ns
+        if start == 0 and end == NO_END:
+            return walked
+        times = walked.timestamps_ns
+        if start <= times[0] and times[-1] < end:  # timestamps never go backwards
+            return walked
+        return walked.chosen([place for place, time in enumerate(times) if start <= time < end])

@@ -1,0 +1,1 @@
+"""Arrow for tests: ranges of data files, read without Spark."""
