@@ -160,11 +160,11 @@ BETWEEN_PROCESSES = (
         "owners",
     ),
     Mutation(
-        "take-of-the-owner-done-twice",
-        "A take of the owner's own process that an earlier owner had done takes other messages.",
-        "queue/owner/owner.py",
-        "        found = side.in_hand(take.number) if again else []\n",
-        "        found: list[Delivery] = []\n",
+        "put-of-the-owner-not-synced",
+        "A handle in the owner's process that asks for more durability than the queue has it for the others only.",
+        "queue/owner/direct.py",
+        "    if synced:\n        side.confirm(",
+        "    if False:\n        side.confirm(",
         "owners",
     ),
     Mutation(

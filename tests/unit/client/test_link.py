@@ -18,8 +18,10 @@ from holdfast.queue.client.link import LinkLostError, OwnerLink, SocketLink, nev
 from holdfast.queue.protocol.error_text import as_text
 from holdfast.queue.protocol.frames import REPLY, Frame, encode_frame
 from holdfast.queue.protocol.messages import (
+    AnyRequest,
     Done,
     Hello,
+    Put,
     Refused,
     SessionLostError,
     Take,
@@ -370,34 +372,36 @@ class FakeOwner:
     """An owner in this process."""
 
     epoch = EPOCH
+    queue: Any = None
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.was: list[object] = []
 
-    def perform(
-        self, session: int, request: Any, payloads: Any, is_over: Any, *, again: bool
-    ) -> tuple[Done, list[bytes]]:
+    def perform(self, session: int, request: Any, payloads: Any, is_over: Any) -> tuple[Done, list[bytes]]:
         if self.error is not None:
             raise self.error
-        self.was.append((request, again))
+        self.was.append(request)
         return Done({}), []
 
     def wake(self) -> None:
         self.was.append("woken")
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_an_owner_in_this_process_is_called(again: bool) -> None:
-    """It keeps an answer only for what an earlier owner may have done."""
+@pytest.mark.parametrize(
+    ("request_", "again", "is_kept"),
+    [(VERB, False, False), (VERB, True, True), (Put(bytes(16), False, "", {}, None), False, True)],
+)
+def test_an_owner_in_this_process_is_called(request_: AnyRequest, again: bool, is_kept: bool) -> None:
+    """It keeps an answer to a put, and for what an earlier owner may have done."""
     owner = FakeOwner()
     link = OwnerLink(owner, SESSION)  # type: ignore[arg-type]
     assert (link.epoch, link.session) == (EPOCH, SESSION)
-    assert link.ask(VERB, (), None, again=again) == (Done({}), [], again)
+    assert link.ask(request_, (), None, again=again) == (Done({}), [], is_kept)
     link.wake()
     link.close()
     link.forget()
-    assert owner.was == [(VERB, again), "woken"]
+    assert owner.was == [request_, "woken"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -22,7 +22,6 @@ from holdfast.errors import Full, HoldfastError
 from holdfast.queue.client import membership as module
 from holdfast.queue.client.link import Answer, LinkLostError, OwnerLink
 from holdfast.queue.client.membership import Membership
-from holdfast.queue.owner.direct import Fetch
 from holdfast.queue.protocol.messages import Done, Put, Verb
 
 PUT = Put(bytes(16), False, "", {}, None)
@@ -65,6 +64,7 @@ class FakeOwnerLink(FakeLink, OwnerLink):  # type: ignore[misc]  # the fake has 
     """The same, of an owner in this process."""
 
     session = 7
+    queue: Any = None
 
 
 class FakeFinder:
@@ -280,32 +280,38 @@ def test_a_process_that_owns_briefly_lets_the_next_one_own_behind_each_call() ->
     assert finder.was == ["displaced"] * 2
 
 
-def test_only_the_owner_s_own_process_fetches() -> None:
-    """A process that asks another one has to do it in two steps; so has one whose owner has just ended."""
-    payloads = Answer(Done({}), [b"a"], is_kept=False)
-    finder = FakeFinder(FakeOwnerLink(b"1", payloads, UNSENT), FakeLink(b"2"))
+def test_only_the_owner_s_own_process_does_something_with_the_queue_itself() -> None:
+    """A process that asks another one has to ask; so has one whose owner has just ended."""
+    finder = FakeFinder(FakeOwnerLink(b"1"), FakeLink(b"2"))
     membership = Membership(finder)
-    fetch = Fetch("g", 1, 0.0)
-    assert membership.fetch(fetch, lambda: False) == [b"a"]
-    assert membership.fetch(fetch, lambda: False) is None
-    assert membership.fetch(fetch, lambda: False) is None
+    assert membership.here(lambda queue: 5) == 5
+
+    def end(queue: object) -> NoReturn:
+        raise ClosedError("closed")
+
+    assert membership.here(end) is None
+    assert membership.here(lambda queue: 5) is None
     assert finder.was == []
 
 
 @pytest.mark.parametrize("error", [CommitUnknownError("bad disk"), PoisonedError("bad disk")])
-def test_an_owner_that_cannot_note_a_fetch_is_given_up(error: HoldfastError) -> None:
+def test_an_owner_that_fails_in_its_own_process_is_given_up(error: HoldfastError) -> None:
     """Another process owns from here on."""
-    finder = FakeFinder(FakeOwnerLink(b"1", error))
+
+    def fail(queue: object) -> NoReturn:
+        raise error
+
+    finder = FakeFinder(FakeOwnerLink(b"1"))
     with pytest.raises(type(error)):
-        Membership(finder).fetch(Fetch("g", 1, 0.0), lambda: False)
+        Membership(finder).here(fail)
     assert finder.was == ["failed"]
 
 
-def test_a_process_that_owns_briefly_lets_the_next_one_own_behind_a_fetch() -> None:
-    """As behind any call."""
-    finder = FakeFinder(FakeOwnerLink(b"1", Answer(Done({}), [b"a"], is_kept=False)))
+def test_a_process_that_owns_briefly_lets_the_next_one_own_behind_what_it_does_itself() -> None:
+    """As behind any request."""
+    finder = FakeFinder(FakeOwnerLink(b"1"))
     finder.owns_briefly = True
-    assert Membership(finder).fetch(Fetch("g", 1, 0.0), lambda: False) == [b"a"]
+    assert Membership(finder).here(lambda queue: 5) == 5
     assert finder.was == ["displaced"]
 
 

@@ -35,6 +35,9 @@ class _Asked(Membership):
     def next_number(self) -> int:
         return NUMBER
 
+    def here(self, do: object) -> None:
+        """Another process owns."""
+
     def ask(
         self,
         request: AnyRequest,

@@ -26,7 +26,6 @@ from holdfast.queue.client.link import Answer
 from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import Failure
-from holdfast.queue.owner.direct import Fetch
 from holdfast.queue.protocol.messages import Done, SessionLostError, Settle, Take, Taken, Verb
 from support.builders.clocks import FakeClock
 from support.processes.threads import Threads, wait_until
@@ -43,8 +42,8 @@ class FakeMembership:
         All requests.
     refusals : list of Exception
         For the next requests that settle.
-    is_owner : bool
-        Whether it is the membership of an owner's process, until its batches are fetched.
+    own : object or None
+        The queue, if it is the membership of an owner's process.
     waits : Event
         Set when a take finds nothing.
     meanwhile : callable
@@ -55,7 +54,7 @@ class FakeMembership:
         self.batches: list[Sequence[bytes] | BaseException] = []
         self.asked: list[Any] = []
         self.refusals: list[BaseException | None] = []
-        self.is_owner = False
+        self.own: Any = None
         self.waits = threading.Event()
         self.meanwhile: Callable[[], object] = lambda: None
         self.was_woken = 0
@@ -86,13 +85,9 @@ class FakeMembership:
                 raise refusal
         return Answer(Done({"count": 4}), (), is_kept=True)
 
-    def fetch(self, fetch: Fetch, is_over: Callable[[], bool]) -> Sequence[bytes] | None:
-        self.asked.append(fetch)
-        batch = self.batches.pop(0) if self.batches else None
-        if isinstance(batch, BaseException):
-            raise batch
-        self.is_owner = batch is not None
-        return batch
+    def here(self, do: Callable[[Any], Any]) -> Any:
+        """Do something with a queue of its own, if this is an owner's process."""
+        return do(self.own) if self.own is not None else None
 
     def wake(self) -> None:
         self.was_woken += 1
@@ -234,33 +229,49 @@ def test_getting_is_taking_and_acknowledging() -> None:
     assert parts.in_hand() == []
 
 
+class OwnQueue:
+    """A queue of this process, whose only group hands these out; then nothing comes."""
+
+    def __init__(self, *batches: list[bytes]) -> None:
+        self.batches = list(batches)
+
+    def group(self, name: str) -> OwnQueue:
+        return self
+
+    def ack_in_hand(self, receipts: object) -> bool:
+        self.batches.insert(0, [b"finished"])
+        return True
+
+    def make_durable(self) -> None:
+        """Nothing is to be synced."""
+
+    def fetch(self, count_max: int, is_over: Callable[[], bool]) -> list[bytes]:
+        if not self.batches:
+            raise Empty
+        return self.batches.pop(0)
+
+    def wait_for_more(self, left: float | None, is_over: Callable[[], bool]) -> None:
+        self.batches = [[b"late"]]
+
+
 def test_getting_in_the_owner_s_process_is_one_step() -> None:
     """Nothing is in hand between; what another thread has taken ahead comes first."""
-    parts = Parts([b"a"], Empty(), [b"b", b"c"], [b"d"])
-    parts.membership.is_owner = True
+    parts = Parts([b"d"])
+    parts.side.wait_for_more(1.0)
+    parts.membership.own = OwnQueue([b"a"], [b"b", b"c"])
+    assert [parts.side.get(1.0), parts.side.get(1.0)] == [b"d", b"finished"]
     assert parts.side.get(1.0) == b"a"
     assert parts.side.get_many(2, None) == [b"b", b"c"]
-    assert parts.membership.settled == []
-    parts.side.wait_for_more(1.0)
-    assert parts.side.get(1.0) == b"d"
-    assert parts.membership.settled == [("ack", [0])]
+    assert parts.in_hand() == []
 
 
 def test_a_get_in_the_owner_s_process_ends_with_its_time() -> None:
-    """Nothing has come."""
-    parts = Parts(Empty())
-    parts.membership.is_owner = True
+    """It waits as long as it was asked to, and longer than one wait of its owner."""
+    parts = Parts()
+    parts.membership.own = OwnQueue()
     with pytest.raises(Empty):
         parts.side.get(0.0)
-
-
-def test_a_get_whose_process_owns_no_more_asks_the_next_owner() -> None:
-    """By a take and an acknowledgement, as another process does."""
-    parts = Parts()
-    parts.membership.is_owner = True
-    parts.membership.meanwhile = lambda: parts.membership.batches.append([b"a"])
-    assert parts.side.get(1.0) == b"a"
-    assert [type(each) for each in parts.membership.asked] == [Fetch, Take, Take, Settle]
+    assert parts.side.get(1.0) == b"late"
 
 
 # -- Settling --------------------------------------------------------------------------------------------------------

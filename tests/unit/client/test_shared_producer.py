@@ -24,6 +24,9 @@ class FakeMembership:
         self.is_kept = is_kept
         self.error: BaseException | None = None
 
+    def here(self, do: Callable[[Any], Any]) -> None:
+        """Another process owns."""
+
     def ask(self, request: Any, payloads: Any = (), seconds: Any = 0.0) -> Answer:
         self.asked.append((request, payloads, seconds))
         if self.error is not None:
@@ -91,7 +94,9 @@ def test_an_answer_that_the_owner_does_not_keep_is_not_acknowledged() -> None:
     """It is of this process itself."""
     upkeep = FakeUpkeep()
     membership = FakeMembership(is_kept=False)
-    SharedProducer(membership, upkeep, FakeStaging(), None, is_synced=False).put(b"a", b"", None)  # type: ignore[arg-type]
+    SharedProducer(membership, upkeep, FakeStaging(), None, is_synced=False).commit(  # type: ignore[arg-type]
+        next_nonce(), "tx", [b"a"], {}, "g", [], None
+    )
     assert upkeep.told == []
 
 

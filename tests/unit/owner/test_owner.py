@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from holdfast import Empty, FlushPolicy, ForkedError, LeaseExpiredError, PersistentQueue, StaleReceiptError
+from holdfast import Empty, FlushPolicy, ForkedError, Full, LeaseExpiredError, PersistentQueue, StaleReceiptError
 from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.queue.client.shared_engine import SharedEngine
 from holdfast.queue.options.queue_options import Options
-from holdfast.queue.owner.direct import Fetch, Handed
+from holdfast.queue.owner import direct
 from holdfast.queue.owner.owned_queue import Committing
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.producer.nonces import next_nonce
-from holdfast.queue.protocol.messages import Arrived, Done, Offsets, Put, Resume, Settle, Take
+from holdfast.queue.protocol.messages import Arrived, Done, Offsets, Put, Resume, Settle, Take, Taken
 from support.processes.threads import wait_until
 
 
@@ -51,22 +51,49 @@ def test_a_put_that_asks_for_a_sync_gets_it_under_any_policy(queue: PersistentQu
     owner = owner_of(queue)
     writer = owner.queue.write_side._writer
     put = Put(next_nonce(), True, "", {}, None)
-    assert owner.perform(1, put, payloads, never, again=False) == (Offsets(0, len(payloads)), [])
+    assert owner.perform(1, put, payloads, never) == (Offsets(0, len(payloads)), [])
     assert writer.synced == writer.end
 
 
 def test_a_put_that_an_earlier_owner_has_done_is_not_done_again(queue: PersistentQueue) -> None:
     """Until its thread has the answer."""
     owner = owner_of(queue)
-    nonce = next_nonce()
-    record = CommitRecord(nonce.hex(), nonce, 1, 0, session=queue._engine.membership.session)  # type: ignore[union-attr]
+    session, nonce = queue._engine.membership.session, next_nonce()  # type: ignore[union-attr]
+    record = CommitRecord(nonce.hex(), nonce, 1, 0, session=session)
     owner.queue.write_side.append_requested([b"a"], {}, record, "")
     put = Put(nonce, False, "", {}, None)
-    assert owner.perform(1, put, [b"a"], never, again=True) == (Offsets(0, 1), [])
-    owner.perform(1, Arrived(nonce[:8], int.from_bytes(nonce[8:], "little")), (), never, again=False)
+    assert owner.perform(session, put, [b"a"], never) == (Offsets(0, 1), [])
+    owner.perform(session, Arrived(nonce[:8], int.from_bytes(nonce[8:], "little")), (), never)
     assert owner.queue.write_side.answer_to(nonce) is None
     again = Put(next_nonce(), False, "", {}, None)
-    assert owner.perform(1, again, [b"b"], never, again=True) == (Offsets(1, 1), [])
+    assert owner.perform(session, again, [b"b"], never) == (Offsets(1, 1), [])
+
+
+@pytest.mark.parametrize("dedup_id", ["", "id"])
+def test_a_put_of_the_owner_s_process_asks_for_a_sync_as_its_handle_does(tmp_path: Path, dedup_id: str) -> None:
+    """The queue's own policy never syncs."""
+    with PersistentQueue(tmp_path / "q", mode="shared", flush=FlushPolicy.never()):
+        pass
+    with PersistentQueue(tmp_path / "q", mode="shared", flush=FlushPolicy.every_commit()) as queue:
+        writer = owner_of(queue).queue.write_side._writer
+        queue.put(b"a", dedup_id=dedup_id or None)
+        assert writer.synced == writer.end
+        assert queue.put_many([b"b", b"c"]) == range(1, 3)
+        assert writer.synced == writer.end
+
+
+def test_a_put_of_the_owner_s_process_that_was_asked_before_waits_for_space(tmp_path: Path) -> None:
+    """As one that comes from its own handle."""
+    with PersistentQueue(tmp_path / "q", mode="shared", maxsize=1) as queue:
+        owner, session = owner_of(queue), queue._engine.membership.session  # type: ignore[union-attr]
+        queue.put(b"first")
+        with pytest.raises(Full):
+            owner.perform(session, Put(next_nonce(), False, "", {}, 0.01), [b"a"], never)
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(owner.perform, session, Put(next_nonce(), False, "", {}, None), [b"a"], never)
+            wait_until(lambda: bool(owner.queue.handle.capacity.space_available.waiting))
+            assert queue.get(timeout=5) == b"first"
+            assert waiting.result() == (Offsets(1, 1), [])
 
 
 def test_poison_and_a_lost_lock_are_told_once_and_in_another_thread(
@@ -150,13 +177,13 @@ def test_a_handle_of_this_process_is_told_once_that_a_lease_has_ended(queue: Per
     queue.put_many([b"a", b"b"])
     session = queue._engine.membership.session  # type: ignore[union-attr]
     number = session << 32 | 1000
-    owner.perform(session, Take("default", number, 2, 0.001, None), (), never, again=False)
+    owner.perform(session, Take("default", number, 2, 0.001, None), (), never)
     side = owner.queue.group("default")
     wait_until(lambda: side.in_flight_count == 0)
     receipts = [(number, 0), (number, 1)]
     for verb in ("ack", "release"):
         with pytest.raises(LeaseExpiredError):
-            owner.perform(session, Settle("default", verb, receipts), (), never, again=False)
+            owner.perform(session, Settle("default", verb, receipts), (), never)
         receipts.reverse()
     assert side.progress.taken_away == {}
 
@@ -168,14 +195,14 @@ def test_a_take_that_is_asked_again_has_what_it_took(queue: PersistentQueue) -> 
     session = queue._engine.membership.session  # type: ignore[union-attr]
     numbers = [session << 32 | 1000, session << 32 | 1001]
 
-    def taken(number: int, *, again: bool) -> list[bytes]:
-        reply, _ = owner.perform(session, Take("default", number, 1, None, 0.0), (), never, again=again)
-        assert isinstance(reply, Handed)
-        return [each.payload for each in reply.deliveries]
+    def taken(number: int) -> Sequence[bytes]:
+        reply, payloads = owner.perform(session, Take("default", number, 1, None, 0.0), (), never)
+        assert isinstance(reply, Taken)
+        return payloads
 
-    assert taken(numbers[0], again=False) == [b"a"]
-    assert taken(numbers[0], again=True) == [b"a"]
-    assert taken(numbers[1], again=True) == [b"b"]
+    assert taken(numbers[0]) == [b"a"]
+    assert taken(numbers[0]) == [b"a"]
+    assert taken(numbers[1]) == [b"b"]
 
 
 def test_a_take_of_the_owner_s_process_waits_for_messages(queue: PersistentQueue) -> None:
@@ -196,7 +223,7 @@ def test_a_fetch_that_is_over_takes_nothing(queue: PersistentQueue) -> None:
     """A handle that ends gives back what it has in hand; its own threads must not take that."""
     queue.put(b"a")
     with pytest.raises(Empty):
-        owner_of(queue).perform(1, Fetch("default", 1, 60.0), (), lambda: True, again=False)
+        direct.fetch(owner_of(queue).queue, "default", 1, 60.0, lambda: True)
     assert queue.get(timeout=0) == b"a"
 
 
@@ -215,7 +242,7 @@ def test_two_threads_that_name_a_group_at_once_open_it_once(queue: PersistentQue
 
 def test_what_only_clients_of_other_processes_ask_changes_nothing_here(queue: PersistentQueue) -> None:
     """The handle of this process was known when the owner began."""
-    assert owner_of(queue).perform(1, Resume("default", []), (), never, again=False) == (Done({}), [])
+    assert owner_of(queue).perform(1, Resume("default", []), (), never) == (Done({}), [])
 
 
 def test_a_forked_copy_of_an_owner_refuses_and_touches_nothing(tmp_path: Path) -> None:
@@ -230,6 +257,6 @@ def test_a_forked_copy_of_an_owner_refuses_and_touches_nothing(tmp_path: Path) -
     parts = owner._closing.pop_all()
     owner.forget_after_fork()
     with pytest.raises(ForkedError):
-        owner.perform(1, Put(next_nonce(), False, "", {}, None), [b"a"], never, again=False)
+        owner.perform(1, Put(next_nonce(), False, "", {}, None), [b"a"], never)
     assert endpoint.exists()
     parts.close()

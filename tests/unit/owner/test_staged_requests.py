@@ -49,7 +49,7 @@ class _Direct:
         self._owner = owner
 
     def ask(self, put: Put, payloads: object, seconds: float | None) -> object:
-        return self._owner.perform(self.session, put, (), lambda: False, again=True)
+        return self._owner.perform(self.session, put, (), lambda: False)
 
 
 def test_a_staged_put_of_the_owner_s_process_waits_for_space(queue: PersistentQueue) -> None:
@@ -68,7 +68,7 @@ def test_a_staged_put_of_the_owner_s_process_waits_for_space(queue: PersistentQu
     assert queue.get(timeout=5) == b"first"
     putting.join()
     assert owner.queue.append(session, put, (), may_append=False) == (range(1, 2), False)
-    again = owner.perform(session, put, (), lambda: False, again=True)
+    again = owner.perform(session, put, (), lambda: False)
     assert again == (Offsets(1, 1), [])
     assert [queue.get(timeout=5), queue.qsize()] == [b"staged", 0]
 

@@ -19,6 +19,7 @@ from holdfast.errors import LeaseExpiredError, StaleReceiptError
 from holdfast.persistence.log.log_reader import Record
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
+from holdfast.queue.engine.ports import Receipt
 from holdfast.queue.threads.lifecycle import Lifecycle
 
 UNCLAIMED_SECONDS = 0.1
@@ -168,3 +169,8 @@ class DeliveriesInHand:
         """Note that a transaction has finished messages."""
         with self._lock:
             self._leases.end([each for each in deliveries if not each.is_settled])
+
+
+def receipts_of(deliveries: Sequence[Delivery]) -> list[Receipt]:
+    """Return what names deliveries to the owner."""
+    return [(each.number, each.offset) for each in deliveries]

@@ -5,6 +5,7 @@ A message in hand is not finished, so no owner retires its data file. That its l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 
 from holdfast.errors import CorruptionError, LeaseExpiredError
@@ -12,7 +13,7 @@ from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_reader import LogReader
-from holdfast.queue.protocol.messages import Place
+from holdfast.queue.protocol.messages import Place, Taken
 
 
 class LargePayloads:
@@ -26,6 +27,13 @@ class LargePayloads:
 
     def __init__(self, files: LogFiles) -> None:
         self._files = files
+
+    def fill_in(self, reply: Taken, payloads: Sequence[bytes]) -> list[bytes]:
+        """Return the payloads of a reply to a take, the large ones too. Raises as :meth:`read`."""
+        filled = list(payloads)
+        for which, place in reply.places.items():
+            filled[which] = self.read(reply.messages[which][0], place)
+        return filled
 
     def read(self, offset: int, place: Place) -> bytes:
         """Return the payload of a message in hand; its checksum is verified.

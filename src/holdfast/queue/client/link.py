@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from holdfast.errors import NOTHING_CAME, ClosedError, Empty, RetryableError, UsageError
-from holdfast.queue.owner.direct import Fetch, Handed
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.protocol.error_text import from_text
 from holdfast.queue.protocol.frames import REQUEST, Frame, ProtocolError, encode_frame
@@ -57,7 +56,7 @@ class LinkLostError(Exception):
 class Answer(NamedTuple):
     """A reply and the payloads behind it; and whether the owner keeps the answer until it is told of its arrival."""
 
-    reply: AnyReply | Handed
+    reply: AnyReply
     payloads: Sequence[bytes]
     is_kept: bool
 
@@ -131,16 +130,22 @@ class OwnerLink:
         The owner; its membership closes it.
     session : int
         The number of the session.
+
+    Attributes
+    ----------
+    queue : OwnedQueue
+        What is owned.
     """
 
     def __init__(self, owner: Owner, session: int) -> None:
         self._owner = owner
+        self.queue = owner.queue
         self.epoch = owner.epoch
         self.session = session
 
     def ask(
         self,
-        request: AnyRequest | Fetch,
+        request: AnyRequest,
         payloads: Sequence[bytes],
         seconds: float | None,
         is_over: Callable[[], bool] = never,
@@ -148,8 +153,8 @@ class OwnerLink:
         again: bool = False,
     ) -> Answer:
         try:
-            reply, found = self._owner.perform(self.session, request, payloads, is_over, again=again)
-            return Answer(reply, found, again or (type(request) is Put and request.is_staged))
+            reply, found = self._owner.perform(self.session, request, payloads, is_over)
+            return Answer(reply, found, again or isinstance(request, Put))
         except ClosedError as error:
             raise LinkLostError(str(error), was_sent=False) from error
 

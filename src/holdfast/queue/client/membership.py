@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from holdfast.errors import (
     ClosedError,
@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.queue.client.link import Answer, Link, LinkLostError, OwnerLink
 from holdfast.queue.client.owner_finder import InHand
-from holdfast.queue.owner.direct import Fetch
+from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.verbs import HAND_OVER
 from holdfast.queue.protocol.messages import AnyRequest, Commit, Put, SessionLostError, Verb
 from holdfast.queue.threads.lifecycle import forked_error
@@ -41,6 +41,8 @@ _PAUSE_SECONDS_MIN = 0.001
 _PAUSE_SECONDS_MAX = 0.05
 
 _COUNT_BITS = 32
+
+Found = TypeVar("Found")
 
 
 class Finder(Protocol):
@@ -179,17 +181,21 @@ class Membership:
             if self._finder.owns_briefly:
                 self._step_down(has_failed=False)
 
-    def fetch(self, fetch: Fetch, is_over: Callable[[], bool]) -> Sequence[bytes] | None:
-        """Have messages taken and finished in one step; None, and nothing was done, if another process owns the queue.
+    def here(self, do: Callable[[OwnedQueue], Found]) -> Found | None:
+        """Do something with the queue itself; None, and nothing was done, if another process owns it.
 
-        Raises as :meth:`ask`.
+        It is done again if the queue was closed meanwhile, because this process owns it no more. Raises as ``do``, and
+        RetryableError if no owner is found.
         """
         try:
             while isinstance(link := self._link or self._find(), OwnerLink):
                 try:
-                    return link.ask(fetch, (), fetch.timeout, is_over).payloads
-                except (LinkLostError, CommitUnknownError, PoisonedError) as error:
-                    self._end(link, fetch, error, {})
+                    return do(link.queue)
+                except ClosedError:
+                    self._drop(link)
+                except (CommitUnknownError, PoisonedError):
+                    self._abdicate(link)
+                    raise
             return None
         finally:
             if self._finder.owns_briefly:
@@ -207,7 +213,7 @@ class Membership:
             raise _unanswered(request, SessionLostError("its session was found dead, and another one has begun"))
         return link
 
-    def _end(self, link: Link, request: AnyRequest | Fetch, error: Exception, sent_to: dict[bytes, int]) -> None:
+    def _end(self, link: Link, request: AnyRequest, error: Exception, sent_to: dict[bytes, int]) -> None:
         """Part with an owner that has ended or failed; raise unless the request may be sent to the next one."""
         if isinstance(error, LinkLostError):
             self._drop(link)
@@ -300,7 +306,7 @@ class Membership:
         self._finder.forget_after_fork()
 
 
-def _unanswered(request: AnyRequest | Fetch, error: Exception) -> HoldfastError:
+def _unanswered(request: AnyRequest, error: Exception) -> HoldfastError:
     if isinstance(request, Put | Commit):
         return CommitUnknownError(
             f"no owner of the queue tells whether this was committed ({error}): look for it before it is put again",

@@ -16,7 +16,7 @@ from holdfast.errors import (
     LeaseExpiredError,
     ShutDown,
 )
-from holdfast.queue.client.deliveries_in_hand import DeliveriesInHand
+from holdfast.queue.client.deliveries_in_hand import DeliveriesInHand, receipts_of
 from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.lease_renewals import LOOK, LeaseRenewals
 from holdfast.queue.client.link import never
@@ -25,7 +25,7 @@ from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.consumer.draining import Draining, shut_down_with
 from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.options.failure import GIVEN_BACK, Failure, Redact, redacted
-from holdfast.queue.owner.direct import Fetch, Handed
+from holdfast.queue.owner import direct
 from holdfast.queue.protocol.messages import Receipt, SessionLostError, Settle, Take, Taken, Verb
 from holdfast.queue.threads.deadlines import Deadlines
 from holdfast.queue.threads.notifier import Notifier
@@ -97,25 +97,24 @@ class SharedConsumer(DeliveriesInHand):
         they were lost with an answer that does not arrive.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._membership.is_owner and not self._ahead:
-            fetch = Fetch(self.group, count_max, self._seconds_to_wait(deadline))
+        while not self._ahead:
+            seconds, must_look = self._seconds_to_wait(deadline), self._must_look()
             try:
-                payloads = self._membership.fetch(fetch, self._must_look())
+                payloads = self._membership.here(
+                    lambda queue: direct.fetch(queue, self.group, count_max, seconds, must_look)  # noqa: B023  # at once
+                )
             except Empty:
                 self._check_more(deadline, None)
                 continue
             if payloads is not None:
-                return list(payloads)
+                return payloads
+            break
         deliveries = self._receive((), count_max, deadline, None, None)
         self.ack(deliveries)
         return [each.payload for each in deliveries]
 
     def receive(
-        self,
-        count_max: int,
-        timeout: float | None,
-        holder: Holder | None = None,
-        lease_seconds: float | None = None,
+        self, count_max: int, timeout: float | None, holder: Holder | None = None, lease_seconds: float | None = None
     ) -> list[Delivery]:
         """Take up to ``count_max`` messages and lease them. As ``ReadSide.receive``."""
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -212,13 +211,18 @@ class SharedConsumer(DeliveriesInHand):
         if is_over is not never:
             must_look = lambda: ending() or is_over()  # noqa: E731  # most takes have none
         try:
-            take = Take(self.group, number, count_max, lease_seconds, seconds, list(finished))
-            reply, payloads, _ = self._membership.ask(take, (), seconds, must_look)
-            if type(reply) is Handed:
-                handed, self._deliveries_max = reply
+            here = self._membership.here(
+                lambda queue: direct.take(
+                    queue, self.group, finished, number, count_max, lease_seconds, seconds, must_look
+                )
+            )
+            if here is not None:
+                handed, self._deliveries_max = here
                 granted_seconds = handed[0].lease_seconds
                 deliveries = [Delivery(self, each.record, each.delivery_count, holder, number) for each in handed]
             else:
+                take = Take(self.group, number, count_max, lease_seconds, seconds, list(finished))
+                reply, payloads, _ = self._membership.ask(take, (), seconds, must_look)
                 assert isinstance(reply, Taken), "an owner answers a take by messages or an error"
                 granted_seconds = reply.lease_seconds
                 deliveries = self._taken(reply, payloads, holder, number)
@@ -243,9 +247,7 @@ class SharedConsumer(DeliveriesInHand):
         """Return the deliveries of a take by another process."""
         self._deliveries_max = reply.deliveries_max
         if reply.places:
-            payloads = list(payloads)
-            for which, place in reply.places.items():
-                payloads[which] = self._large_payloads.read(reply.messages[which][0], place)
+            payloads = self._large_payloads.fill_in(reply, payloads)
         return [
             Delivery(self, (offset, timestamp, headers, payload, 0, 0), delivery_count, holder, number)
             for (offset, timestamp, headers, delivery_count), payload in zip(reply.messages, payloads, strict=True)
@@ -346,7 +348,9 @@ class SharedConsumer(DeliveriesInHand):
         self._membership.ask(Settle(self.group, verb, receipts_of(deliveries), seconds, why))
 
     def _ask_ack(self, deliveries: Sequence[Delivery]) -> None:
-        self._membership.ask(Settle(self.group, "ack", receipts_of(deliveries)))
+        receipts = receipts_of(deliveries)
+        if self._membership.here(lambda queue: direct.ack(queue, self.group, receipts)) is None:
+            self._membership.ask(Settle(self.group, "ack", receipts))
 
     def _ask_extend(self, deliveries: Sequence[Delivery], seconds: float | None = None) -> None:
         """Ask the owner for longer leases."""
@@ -467,8 +471,3 @@ class SharedConsumer(DeliveriesInHand):
         """In a forked child: refuse everything with ForkedError."""
         self._lock = threading.Lock()
         self._lifecycle.forget()
-
-
-def receipts_of(deliveries: Sequence[Delivery]) -> list[Receipt]:
-    """Return what names deliveries to the owner."""
-    return [(each.number, each.offset) for each in deliveries]

@@ -13,6 +13,7 @@ from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.preparing import Preparing
 from holdfast.queue.client.staging import Staging, discard
 from holdfast.queue.client.upkeep import Upkeep
+from holdfast.queue.owner.direct import put, put_many
 from holdfast.queue.producer.nonces import give_up, next_nonce
 from holdfast.queue.protocol.messages import Commit, Offsets, OtherPart, Put, Receipt, Verb
 from holdfast.queue.threads.lifecycle import Lifecycle
@@ -47,17 +48,25 @@ class SharedProducer:
 
     def put(self, payload: bytes, headers: bytes, timeout: float | None) -> int:
         """Have one message appended; return its offset."""
-        return self._put((payload,), {0: headers} if headers else {}, "", timeout).start
+        return self.put_once(payload, headers, "", timeout)
 
     def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
         """As :meth:`put`; for a message with a remembered id return that one's offset."""
-        return self._put((payload,), {0: headers}, dedup_id, timeout).start
+        if self._lifecycle.refusal is not None:  # as check() does, without the call
+            raise self._lifecycle.refusal()
+        offset = self._membership.here(lambda queue: put(queue, payload, headers, dedup_id, timeout, self._is_synced))
+        if offset is not None:
+            return offset
+        return self._put((payload,), {0: headers} if headers else {}, dedup_id, timeout).start
 
     def put_many(
         self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
     ) -> range:
         """Have a batch appended as one commit; return its offsets."""
-        return self._put(payloads, dict(headers or {}), "", timeout)
+        self._lifecycle.check()
+        known = headers or {}
+        offsets = self._membership.here(lambda queue: put_many(queue, payloads, known, timeout, self._is_synced))
+        return self._put(payloads, dict(known), "", timeout) if offsets is None else offsets
 
     def _put(self, payloads: Sequence[bytes], headers: dict[int, bytes], dedup_id: str, timeout: float | None) -> range:
         nonce = next_nonce()

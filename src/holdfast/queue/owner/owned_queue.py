@@ -241,9 +241,13 @@ class OwnedQueue:
             payloads, put.headers, commit_record, put.dedup_id, may_append=may_append
         )
 
-    def wait_for_staged(self, nonce: bytes, timeout: float | None) -> None:
-        """Return once there is space for a staged batch; raises queue.Full. As ``WaitingBatches.wait_for_staged``."""
-        self._batches.wait_for_staged(nonce, 0, timeout)
+    def wait_for_space(self, put: Put, payloads: Sequence[bytes], timeout: float | None) -> None:
+        """Return once a bounded queue has space for a put; raises queue.Full after ``timeout`` seconds."""
+        if put.is_staged:
+            self._batches.wait_for_staged(put.nonce, 0, timeout)
+        else:
+            size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * (len(payloads) + 1)
+            self.write_side.wait_for_space(len(payloads), size, timeout)
 
     def commit(self, session: int, commit: Commit, payloads: Sequence[bytes], timeout: float | None) -> range:
         """Commit the transaction of another process, durably; return the offsets of its puts.

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import NOTHING_CAME, Empty, HoldfastError, LeaseExpiredError, UsageError
+from holdfast.errors import Empty, HoldfastError, LeaseExpiredError, UsageError
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.ownership.owner_lock import OwnerLock
 from holdfast.persistence.ownership.places import owner_directory
 from holdfast.persistence.ownership.sessions import NO_NUMBER, Sessions
-from holdfast.queue.consumer.read_side import ReadSide
-from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.queue_options import Options
-from holdfast.queue.owner.direct import Fetch, Handed
+from holdfast.queue.owner.direct import wait_and
 from holdfast.queue.owner.machine import Machine
 from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.verbs import perform_verb
@@ -42,8 +38,6 @@ from holdfast.queue.transport.server_loop import ServerLoop
 from holdfast.threads import no_thread_error, start_thread
 
 logger = logging.getLogger("holdfast")
-
-Found = TypeVar("Found", Delivery, bytes)
 
 
 class Owner:
@@ -130,18 +124,12 @@ class Owner:
     # -- Handles of this process -------------------------------------------------------------------------------------
 
     def perform(
-        self,
-        session: int,
-        request: AnyRequest | Fetch,
-        payloads: Sequence[bytes],
-        is_over: Callable[[], bool],
-        *,
-        again: bool,
-    ) -> tuple[AnyReply | Handed, Sequence[bytes]]:
+        self, session: int, request: AnyRequest, payloads: Sequence[bytes], is_over: Callable[[], bool]
+    ) -> tuple[AnyReply, Sequence[bytes]]:
         """Perform a request of a session of this process, in its own thread; return the reply and its payloads.
 
-        A wait for messages ends with queue.Empty at a :meth:`wake` behind which ``is_over()`` is true. ``again``: an
-        earlier owner may have done it.
+        Most verbs of its handles need none: ``direct.py``. A request may have been sent to an earlier owner, which may
+        have done it. A wait for messages ends with queue.Empty at a :meth:`wake` behind which ``is_over()`` is true.
 
         Raises
         ------
@@ -150,19 +138,14 @@ class Owner:
         queue.Empty, queue.Full, HoldfastError
             As the verb itself.
         """
-        kind = type(request)
         try:
-            if kind is Put:
-                return self._put(session, request, payloads, again=again), []  # type: ignore[arg-type]
-            if kind is Take:
-                return self._take(request, is_over, again=again), []  # type: ignore[arg-type]
-            if kind is Settle:
-                return self._settle(request), []  # type: ignore[arg-type]
-            if kind is Fetch:
-                return _DONE, self._fetch(request, is_over)  # type: ignore[arg-type]
-            return self._perform(request, payloads), []  # type: ignore[arg-type]
+            if isinstance(request, Put):
+                return self._put(session, request, payloads), []
+            if isinstance(request, Take):
+                return self._take(request, is_over)
+            return self._perform(request, payloads), []
         except LeaseExpiredError as error:  # the caller hears of it for sure
-            self.queue.forget_taken_away(request, error)  # type: ignore[arg-type]
+            self.queue.forget_taken_away(request, error)
             raise
 
     def _perform(self, request: AnyRequest, payloads: Sequence[bytes]) -> AnyReply:
@@ -171,34 +154,21 @@ class Owner:
             return Offsets(offsets.start, len(offsets))
         if isinstance(request, Verb):
             return Done(perform_verb(self.queue, 0, request.group, request.fields))
-        if isinstance(request, Arrived):
+        if isinstance(request, Settle):
+            self.queue.settle(request)
+            if request.verb == "ack":
+                self.queue.group(request.group).make_durable()
+        elif isinstance(request, Arrived):
             self.queue.write_side.acknowledge_answers(request.thread, request.count)
         elif isinstance(request, Attach):
             self.queue.attach(request.group, request.settings, request.configured, is_new=request.is_new)
         return _DONE
 
-    def _put(self, session: int, put: Put, payloads: Sequence[bytes], *, again: bool) -> Offsets:
-        if put.is_staged:
-            return self._put_staged(session, put)
-        side = self.queue.write_side
-        known = side.answer_to(put.nonce) if again else None
-        if known is not None:
-            return Offsets(known.start, len(known))
-        if put.dedup_id:
-            first = side.put_once(payloads[0], put.headers.get(0, b""), put.dedup_id, put.timeout)
-        elif len(payloads) == 1:
-            first = side.put(payloads[0], put.headers.get(0, b""), put.timeout)
-        else:
-            first = side.put_many(payloads, put.timeout, put.headers).start
-        if put.synced:
-            side.confirm(first + len(payloads), synced=True)
-        return Offsets(first, len(payloads))
-
-    def _put_staged(self, session: int, put: Put) -> Offsets:
+    def _put(self, session: int, put: Put, payloads: Sequence[bytes]) -> Offsets:
         deadline = None if put.timeout is None else time.monotonic() + put.timeout
-        while (done := self.queue.append(session, put, ())) is None:
+        while (done := self.queue.append(session, put, payloads)) is None:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            self.queue.wait_for_staged(put.nonce, left)
+            self.queue.wait_for_space(put, payloads, left)
         offsets, is_new = done
         if is_new:
             self.queue.write_side.settle(offsets.stop, 1, synced=put.synced)
@@ -206,40 +176,16 @@ class Owner:
             self.queue.write_side.confirm(offsets.stop, synced=put.synced)
         return Offsets(offsets.start, len(offsets))
 
-    def _settle(self, settle: Settle) -> Done:
-        if settle.verb == "ack":
-            side = self.queue.group(settle.group)
-            if not side.ack_in_hand(settle.receipts):  # seldom, and then this tells why
-                self.queue.settle(settle)
-            side.make_durable()
-        else:
-            self.queue.settle(settle)
-        return _DONE
-
-    def _take(self, take: Take, is_over: Callable[[], bool], *, again: bool) -> Handed:
+    def _take(self, take: Take, is_over: Callable[[], bool]) -> tuple[AnyReply, Sequence[bytes]]:
         side = self.queue.group(take.group)
         if take.finished:
             self.queue.finish(take)
             side.make_durable()
-        found = side.in_hand(take.number) if again else []
-        if not found:
-            try:
-                found = side.receive(take.count_max, 0, None, take.lease, number=take.number)
-            except Empty:
-                found = _wait_and(
-                    lambda: side.receive(take.count_max, 0, None, take.lease, number=take.number),
-                    side,
-                    take.timeout,
-                    is_over,
-                )
-        return Handed(found, side.deliveries_max)
-
-    def _fetch(self, fetch: Fetch, is_over: Callable[[], bool]) -> list[bytes]:
-        side = self.queue.group(fetch.group)
         try:
-            return side.fetch(fetch.count_max, is_over)
+            found = self.queue.take(take, 0)
         except Empty:
-            return _wait_and(lambda: side.fetch(fetch.count_max, is_over), side, fetch.timeout, is_over)
+            found = wait_and(lambda: self.queue.take(take, 0), side, take.timeout, is_over)
+        return self.queue.sent(take.group, found)
 
     def wake(self) -> None:
         """Have threads of this process that wait for messages check whether that is over."""
@@ -307,20 +253,6 @@ class Owner:
         self._closing.pop_all()
         self._loop.forget()
         self.queue.forget_after_fork()
-
-
-def _wait_and(
-    take: Callable[[], list[Found]], side: ReadSide, timeout: float | None, is_over: Callable[[], bool]
-) -> list[Found]:
-    """Wait for messages until a take finds some; raise what it has raised once the time is over."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    while True:
-        now = time.monotonic()
-        if is_over() or now >= deadline:
-            raise Empty(NOTHING_CAME)
-        side.wait_for_more(None if timeout is None else deadline - now, is_over)
-        with suppress(Empty):
-            return take()
 
 
 _DONE = Done({})
