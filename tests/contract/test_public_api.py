@@ -17,10 +17,13 @@ SECTIONS = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILI
 LISTED = {module: re.findall(r"`(\w+)`", section) for module, section in SECTIONS.items()}
 DOCUMENTED = set(re.findall(r"^\.\. (?:auto\w+|exception):: (?:[\w.]+\.)?(\w+)", REFERENCE, re.MULTILINE))
 
+OPTIONAL = ("arrow", "spark")
+
 
 def case(module: str, *values: str) -> Any:
-    """Return a case about a documented module; that of Spark needs its extra."""
-    return pytest.param(module, *values, marks=[pytest.mark.extra("spark")] if "spark" in module else [])
+    """Return a case about a documented module; those of Arrow and Spark need their extra."""
+    extra = module.removeprefix("holdfast.")
+    return pytest.param(module, *values, marks=[pytest.mark.extra(extra)] if extra in OPTIONAL else [])
 
 
 @pytest.mark.parametrize("module", [case(module) for module in LISTED])
@@ -35,9 +38,11 @@ def test_every_public_name_can_be_imported(module: str, name: str) -> None:
     assert getattr(importlib.import_module(module), name) is not None
 
 
-@pytest.mark.parametrize("module", [case(module) for module in LISTED if "spark" not in module])
+@pytest.mark.parametrize(
+    "module", [case(module) for module in LISTED if module.removeprefix("holdfast.") not in OPTIONAL]
+)
 def test_the_types_of_public_functions_can_be_read_by_programs(module: str) -> None:
-    """Frameworks that call ``typing.get_type_hints`` meet no name that only a type checker sees, but those of Spark."""
+    """Frameworks that call ``typing.get_type_hints`` meet no name that only a type checker sees; extras have some."""
     found = importlib.import_module(module)
     for name in LISTED[module]:
         value = getattr(found, name)

@@ -19,8 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
+EXTRAS = ("arrow", "spark")
+"""Pages of the reference whose modules need the extra of that name."""
+
 WORDS_MAX = 40
 REWRITTEN = [
+    "arrow",
     "workers",
     "reliability",
     "benchmarks",
@@ -45,6 +49,7 @@ REWRITTEN = [
     "public-api",
     "reading-the-source",
     "theory-of-operation",
+    "reference/arrow",
     "reference/asyncio",
     "reference/errors",
     "reference/messages",
@@ -124,7 +129,9 @@ def described(page: Path) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.stem, marks=[pytest.mark.extra("spark")] if page.stem == "spark" else [])
+        pytest.param(
+            page, id=page.stem, marks=[pytest.mark.extra(page.stem)] if page.stem in ("arrow", "spark") else []
+        )
         for page in sorted((DOCS / "reference").glob("*.md"))
     ],
 )

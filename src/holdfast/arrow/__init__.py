@@ -8,3 +8,9 @@ queue and takes no lock.
 
 May import: serializers, queue, persistence, and the ground.
 """
+
+from holdfast.arrow.scanning import scan
+
+__all__ = [
+    "scan",
+]

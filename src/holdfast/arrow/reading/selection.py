@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.arrow.reading.frame_walk import Walked
 
 NO_END = 2**63 - 1
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def nanoseconds_of(time: dt.datetime) -> int:
+    """Return nanoseconds since the epoch; UTC if the time has no zone."""
+    time = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
+    return (time - _EPOCH) // dt.timedelta(microseconds=1) * 1000
 
 
 @dataclass(frozen=True, slots=True)

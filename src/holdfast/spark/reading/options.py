@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.arrow.reading.selection import NO_END, Selection
+from holdfast.arrow.reading.selection import NO_END, Selection, nanoseconds_of
 from holdfast.errors import ConfigError
 
 PARTITION_BYTES = 128 * 2**20
@@ -27,7 +27,6 @@ _NAMES = (
     "failOnDataLoss",
 )
 _KNOWN = {name.lower(): name for name in _NAMES}
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +118,7 @@ def time_option(given: Mapping[str, str], name: str, default: int) -> int:
         raise ConfigError(
             f"{name} is a time as 2026-01-31T12:00:00Z, or nanoseconds since the epoch; not {text!r}"
         ) from None
-    time = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
-    return (time - _EPOCH) // dt.timedelta(microseconds=1) * 1000
+    return nanoseconds_of(time)
 
 
 def _nanoseconds(name: str, number: int) -> int:

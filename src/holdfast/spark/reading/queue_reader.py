@@ -6,7 +6,6 @@ Spark hands these objects from process to process. So none of them holds a file,
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,19 +14,14 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from holdfast.arrow.reading.columns import Field, record_batch
+from holdfast.arrow.reading.columns import Field
 from holdfast.arrow.reading.file_range import FileRange
-from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError
 from holdfast.arrow.reading.partitions import pack
+from holdfast.arrow.reading.row_reader import RowReader
 from holdfast.arrow.reading.snapshot import take_snapshot
-from holdfast.arrow.reading.task_walk import walk_range
-from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.storage import OsStorage, storage_errors
-from holdfast.persistence.format.report import Damage
 from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.worker_memory import keep_modules
-
-logger = logging.getLogger("holdfast")
 
 _ADVICE = "create the DataFrame again, or read what is still there with failOnDataLoss=false"
 
@@ -67,15 +61,16 @@ class QueueReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, fields: list[Field], *, advice: str = _ADVICE) -> None:
         self._options = options
-        self._fields = fields
-        self._advice = advice
+        self._rows = RowReader(
+            options.selection, tuple(fields), options.fail_on_data_loss, "failOnDataLoss=false", advice
+        )
 
     def partitions(self) -> Sequence[QueuePartition]:
         """Plan: read the state of the queue once, and pin the range."""
         storage, options = OsStorage(), self._options
         snapshot = take_snapshot(storage, options.selection)
         for damage in snapshot.missing:
-            self._lose(damage)
+            self._rows.lose(damage)
         with storage_errors("planning a read", snapshot.root):
             tasks = pack(storage, snapshot.root, snapshot.parts, options.partition_bytes)
         return [
@@ -86,28 +81,7 @@ class QueueReader(DataSourceReader):
     def read(self, partition: QueuePartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches."""
         keep_modules()
-        root, queue_id = partition.root, partition.queue_id
-        for part in partition.parts:
-            try:
-                for walked in walk_range(root, queue_id, part, self._lose, advice=self._advice):
-                    rows = self._options.selection.in_time(walked)
-                    if len(rows):
-                        yield record_batch(self._fields, rows, partition.deliveries)
-            except ConsumedMeanwhileError as error:
-                if self._options.fail_on_data_loss:
-                    raise
-                logger.warning("%s", error)
-
-    def _lose(self, damage: Damage) -> None:
-        if not self._options.fail_on_data_loss:
-            logger.warning("%s", damage)
-            return
-        raise CorruptionError(
-            f"{damage}; read the rest with failOnDataLoss=false",
-            path=str(damage.path),
-            position=damage.position,
-            offsets=[damage.offsets],
-        )
+        return self._rows.read(partition.root, partition.queue_id, partition.parts, partition.deliveries)
 
 
 def _shares(deliveries: dict[int, int] | None, tasks: list[list[FileRange]]) -> Iterator[dict[int, int] | None]:

@@ -1,0 +1,75 @@
+"""Makes rows of planned ranges, and reports what cannot be read: as an error, or in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.arrow.reading.columns import Deliveries, Field, record_batch
+from holdfast.arrow.reading.file_range import FileRange
+from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError
+from holdfast.arrow.reading.selection import Selection
+from holdfast.arrow.reading.task_walk import walk_range
+from holdfast.errors import CorruptionError
+from holdfast.persistence.format.report import Damage
+
+logger = logging.getLogger("holdfast")
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """Reads ranges of a queue. It holds nothing open and does not change, so it may travel between processes.
+
+    Attributes
+    ----------
+    selection : Selection
+        The messages that are asked for.
+    fields : tuple of (str, pyarrow.DataType)
+        Names and types of the columns.
+    fail_on_data_loss : bool
+        Whether damage and data files that are gone are errors; else they are logged, and the rest is read.
+    option : str
+        How the caller spells that this is off.
+    advice : str
+        What to do if a data file was consumed after it was planned.
+    """
+
+    selection: Selection
+    fields: tuple[Field, ...]
+    fail_on_data_loss: bool
+    option: str
+    advice: str
+
+    def read(self, root: Path, queue_id: bytes, parts: Iterable[FileRange], deliveries: Deliveries) -> Iterator[Any]:
+        """Yield the rows of ranges as record batches.
+
+        Raises
+        ------
+        CorruptionError, ConsumedMeanwhileError
+            Messages cannot be read, or their data file is gone.
+        """
+        for part in parts:
+            try:
+                for walked in walk_range(root, queue_id, part, self.lose, advice=self.advice):
+                    rows = self.selection.in_time(walked)
+                    if len(rows):
+                        yield record_batch(self.fields, rows, deliveries)
+            except ConsumedMeanwhileError as error:
+                if self.fail_on_data_loss:
+                    raise
+                logger.warning("%s", error)
+
+    def lose(self, damage: Damage) -> None:
+        """Report messages that cannot be read."""
+        if not self.fail_on_data_loss:
+            logger.warning("%s", damage)
+            return
+        raise CorruptionError(
+            f"{damage}; read the rest with {self.option}",
+            path=str(damage.path),
+            position=damage.position,
+            offsets=[damage.offsets],
+        )

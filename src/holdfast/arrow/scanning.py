@@ -1,0 +1,160 @@
+"""A queue as a stream of record batches, for every library that reads Arrow. docs/arrow.md."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.arrow.reading.selection import NO_END, Selection, nanoseconds_of
+from holdfast.errors import ConfigError
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.serializers.extras import import_extra
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from holdfast.arrow.reading.columns import Field
+
+Bound = int | dt.datetime | str | None
+"""An offset, a time, or the word for all."""
+
+_ADVICE = "scan again, or read what is still there with fail_on_data_loss=False"
+
+
+def scan(
+    path: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    start: Bound = None,
+    stop: Bound = None,
+    filter: pc.Expression | None = None,  # as in pyarrow.dataset and pyarrow.parquet
+    group: str | None = None,
+    fail_on_data_loss: bool = True,
+) -> pa.RecordBatchReader:
+    """Return the messages of a queue as a stream of record batches.
+
+    A scan takes nothing, changes nothing and needs no lock; applications can put and take meanwhile. The messages are
+    chosen when it is called: those in the data files, up to the high watermark at that moment. They are read as the
+    stream is, about 4 MiB at a time.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The queue.
+    columns : sequence of str or None
+        The columns, in this order; None: all. docs/arrow.md lists them.
+    start, stop : int, datetime.datetime, str or None
+        The first offset, and the one behind the last; or the same by the time of a put, UTC without a zone. None is
+        "earliest" and "latest".
+    filter : pyarrow.compute.Expression or None
+        Of the rows in this range, only those for which it is true. It may name any column.
+    group : str or None
+        Only messages that this consumer group has not finished; None: everything in the data files.
+    fail_on_data_loss : bool
+        Whether damage and removed data files are errors; else they are logged, and the rest is read.
+
+    Returns
+    -------
+    pyarrow.RecordBatchReader
+        Reads once. Its errors are those below too.
+
+    Raises
+    ------
+    ConfigError
+        pyarrow is missing, or an argument cannot be: an unknown column, a filter that is no condition on the columns.
+    QueueNotFoundError, GroupNotFoundError
+        There is none of that name.
+    CorruptionError, ConsumedMeanwhileError
+        Messages cannot be read, or their data file was removed after the call.
+    StorageError
+        The disk refuses.
+    """
+    import_extra("pyarrow", "arrow", "Arrow")
+    import pyarrow as pa
+
+    from holdfast.arrow.reading.columns import FIELDS, schema_of
+    from holdfast.arrow.reading.row_reader import RowReader
+    from holdfast.arrow.reading.snapshot import take_snapshot
+
+    names = _names(columns, [name for name, _ in FIELDS])
+    needed = {*names, *(() if filter is None else _columns_of(filter, FIELDS))}
+    fields = tuple(each for each in FIELDS if each[0] in needed)
+    selection = _selection(path, start, stop, group)
+    reader = RowReader(selection, fields, fail_on_data_loss, "fail_on_data_loss=False", _ADVICE)
+    snapshot = take_snapshot(OsStorage(), selection)
+    for damage in snapshot.missing:
+        reader.lose(damage)
+    batches = reader.read(snapshot.root, snapshot.queue_id, snapshot.parts, snapshot.deliveries)
+    types = dict(FIELDS)
+    schema = schema_of([(name, types[name]) for name in names])
+    return pa.RecordBatchReader.from_batches(schema, _projected(batches, names, filter))
+
+
+def _projected(batches: Iterator[Any], names: list[str], condition: pc.Expression | None) -> Iterator[Any]:
+    """Yield the chosen rows and columns; no empty batch."""
+    import pyarrow as pa
+
+    for batch in batches:
+        if condition is None:
+            yield batch.select(names)
+            continue
+        rows = pa.Table.from_batches([batch]).filter(condition).select(names)  # batches: not before pyarrow 17
+        yield from (each for each in rows.to_batches() if each.num_rows)
+
+
+def _names(columns: Sequence[str] | None, known: list[str]) -> list[str]:
+    if columns is None:
+        return known
+    if isinstance(columns, str) or not columns:
+        raise ConfigError(f"columns is a list of some of {', '.join(known)}, not {columns!r}")
+    names = list(columns)
+    for place, name in enumerate(names):
+        if name not in known:
+            raise ConfigError(f"a queue has no column {name!r}; it has {', '.join(known)}")
+        if name in names[:place]:
+            raise ConfigError(f"column {name!r} is asked for twice")
+    return names
+
+
+def _columns_of(condition: pc.Expression, fields: Sequence[Field]) -> list[str]:
+    """Return the columns that a condition names: those without which it is none."""
+    import pyarrow as pa
+
+    from holdfast.arrow.reading.columns import schema_of
+
+    try:
+        schema_of(fields).empty_table().filter(condition)
+    except (pa.ArrowException, TypeError) as error:
+        why = str(error).splitlines()[0]
+        raise ConfigError(f"the filter is no condition on the columns of a queue: {why}") from error
+
+    def is_needed(name: str) -> bool:
+        try:
+            schema_of([each for each in fields if each[0] != name]).empty_table().filter(condition)
+        except pa.ArrowException:
+            return True
+        return False
+
+    return [name for name, _ in fields if is_needed(name)]
+
+
+def _selection(path: str | os.PathLike[str], start: Bound, stop: Bound, group: str | None) -> Selection:
+    offset_start, timestamp_start_ns = _bound("start", start, "earliest", 0)
+    offset_end, timestamp_end_ns = _bound("stop", stop, "latest", NO_END)
+    root = Path(os.path.abspath(path))
+    return Selection(root, offset_start, offset_end, timestamp_start_ns, timestamp_end_ns, group)
+
+
+def _bound(name: str, value: Bound, word: str, default: int) -> tuple[int, int]:
+    """Return a bound as an offset, and as nanoseconds since the epoch."""
+    if value is None or value == word:
+        return default, default
+    if isinstance(value, dt.datetime):
+        return default, nanoseconds_of(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value, default
+    raise ConfigError(f"{name} is an offset from 0, a datetime or {word!r}, not {value!r}")

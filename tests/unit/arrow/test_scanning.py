@@ -1,0 +1,213 @@
+"""A scan: the chosen rows and columns of a queue, as a stream of small batches, or an error that names its cause."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import ConfigError, CorruptionError, GroupNotFoundError, PersistentQueue, Put, QueueNotFoundError
+from holdfast.arrow import scan
+from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError
+from holdfast.persistence.filesystem.storage import OsStorage
+from support.builders.small_queues import SmallQueue, build, payload
+
+pytestmark = pytest.mark.extra("arrow")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A queue of ten messages: the fifth is urgent, and the seventh has headers and a key."""
+    with PersistentQueue(tmp_path / "q") as queue:
+        queue.put_many(
+            [
+                *(b"%d" % number for number in range(4)),
+                Put(b"4", priority=9),
+                b"5",
+                Put(b"6", headers={"a": "b"}, order_key="k"),
+                *(b"%d" % number for number in range(7, 10)),
+            ]
+        )
+    return tmp_path / "q"
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> tuple[SmallQueue, int]:
+    """A closed queue of three data files, and the offset of a message of the first one that cannot be read."""
+    queue = build(tmp_path / "queue", OsStorage(), taken_count=0)
+    first = queue.data_files()[0]
+    frame = queue.frames(first)[1]
+    with first.open("r+b") as file:
+        file.seek(frame.position + 20)
+        byte = file.read(1)
+        file.seek(frame.position + 20)
+        file.write(bytes([byte[0] ^ 1]))
+    return queue, queue.header(first).first_offset + frame.index
+
+
+def offsets(path: Path, **options: Any) -> list[int]:
+    """Return what a scan gives."""
+    found: list[int] = scan(path, columns=["offset"], **options).read_all()["offset"].to_pylist()
+    return found
+
+
+def test_all_columns_of_all_messages_in_their_order(path: Path) -> None:
+    """Without a group there are no delivery counts."""
+    rows = scan(path).read_all().to_pylist()
+    assert [row["payload"] for row in rows] == [b"%d" % number for number in range(10)]
+    assert [row["offset"] for row in rows] == list(range(10))
+    assert [row["priority"] for row in rows] == [0] * 4 + [9] + [0] * 5
+    assert [row["order_key"] for row in rows] == [None] * 6 + ["k"] + [None] * 3
+    assert [dict(row["headers"]) for row in rows] == [{}] * 6 + [{"a": "b"}] + [{}] * 3
+    assert {row["delivery_count"] for row in rows} == {None}
+    assert all(row["timestamp_ns"] // 1000 * 1000 == _nanoseconds(row["timestamp"]) for row in rows)
+
+
+def _nanoseconds(time: dt.datetime) -> int:
+    return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1) * 1000
+
+
+def test_only_the_chosen_columns_in_the_chosen_order(path: Path) -> None:
+    """The schema says so before a message is read."""
+    reader = scan(path, columns=["offset", "payload"])
+    assert reader.schema.names == ["offset", "payload"]
+    assert reader.read_all().to_pylist()[3] == {"offset": 3, "payload": b"3"}
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        (None, None, range(10)),
+        ("earliest", "latest", range(10)),
+        (3, None, range(3, 10)),
+        (3, 5, range(3, 5)),
+        (0, 0, range(0)),
+        (20, None, range(0)),
+    ],
+)
+def test_offsets_choose_rows(path: Path, start: Any, stop: Any, expected: range) -> None:
+    """The first, and the one behind the last."""
+    assert offsets(path, start=start, stop=stop) == list(expected)
+
+
+def test_times_choose_rows(tmp_path: Path) -> None:
+    """A time without a zone is UTC."""
+    with PersistentQueue(tmp_path / "q") as queue:
+        queue.put_many([b"1", b"2"])
+        middle = dt.datetime.now(dt.UTC) + dt.timedelta(milliseconds=1)
+        while dt.datetime.now(dt.UTC) <= middle:
+            pass
+        queue.put(b"3")
+    assert offsets(tmp_path / "q", start=middle) == offsets(tmp_path / "q", start=middle.replace(tzinfo=None)) == [2]
+    assert offsets(tmp_path / "q", stop=middle) == [0, 1]
+
+
+def test_a_filter_may_name_any_column(path: Path) -> None:
+    """Also those that are not asked for."""
+    import pyarrow.compute as pc
+
+    assert offsets(path, filter=pc.field("priority") > 0) == [4]
+    assert offsets(path, filter=(pc.field("order_key") == "k") | (pc.field("payload") == b"2")) == [2, 6]
+    assert offsets(path, start=3, filter=pc.field("offset") < 5) == [3, 4]
+    assert offsets(path, filter=pc.scalar(value=False)) == []
+
+
+def test_a_group_gives_what_it_has_not_finished(path: Path) -> None:
+    """With delivery counts."""
+    with PersistentQueue(path) as queue:
+        queue.receive(timeout=0).ack()
+        queue.receive(timeout=0).nack(delay=0)
+    table = scan(path, columns=["offset", "delivery_count"], group="default").read_all()
+    assert table["offset"].to_pylist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert sum(table["delivery_count"].to_pylist()) == 1
+
+
+def test_the_messages_are_those_of_the_call(path: Path) -> None:
+    """What is put later is in the next scan."""
+    reader = scan(path)
+    with PersistentQueue(path) as queue:
+        queue.put(b"10")
+    assert reader.read_all().num_rows == 10
+    assert scan(path).read_all().num_rows == 11
+
+
+def test_a_stream_holds_one_batch_at_a_time(tmp_path: Path) -> None:
+    """A batch is made of about 4 MiB of the file."""
+    with PersistentQueue(tmp_path / "q") as queue:
+        for _ in range(5):
+            queue.put_many([bytes(2**16)] * 64)
+    sizes = [batch.nbytes for batch in scan(tmp_path / "q", columns=["payload"])]
+    assert len(sizes) >= 5
+    assert max(sizes) <= 2**22 + 2**16
+
+
+def test_damage_is_an_error_or_left_out(damaged: tuple[SmallQueue, int]) -> None:
+    """The error tells how to read the rest."""
+    queue, lost = damaged
+    with pytest.raises(CorruptionError, match="fail_on_data_loss=False"):
+        scan(queue.root).read_all()
+    rest = scan(queue.root, fail_on_data_loss=False).read_all()
+    assert dict(zip(rest["offset"].to_pylist(), rest["payload"].to_pylist(), strict=True)) == {
+        offset: payload(offset) for offset in range(queue.put_count) if offset != lost
+    }
+
+
+def test_a_data_file_that_is_gone_is_an_error_or_left_out(tmp_path: Path) -> None:
+    """Found when it is planned, or later when it is read."""
+    queue = build(tmp_path / "queue", OsStorage(), taken_count=3)
+    readers = [scan(queue.root, fail_on_data_loss=each) for each in (True, False)]
+    queue.data_files()[0].unlink()
+    with pytest.raises(ConsumedMeanwhileError, match="scan again"):
+        readers[0].read_all()
+    left = readers[1].read_all().num_rows
+    assert 0 < left < queue.put_count
+    with pytest.raises(CorruptionError, match="a data file is missing"):
+        scan(queue.root)
+    assert scan(queue.root, fail_on_data_loss=False).read_all().num_rows == left
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"columns": ["offsets"]}, "no column 'offsets'; it has payload, offset"),
+        ({"columns": ["offset", "offset"]}, "'offset' is asked for twice"),
+        ({"columns": "offset"}, "columns is a list"),
+        ({"columns": []}, "columns is a list"),
+        ({"start": "latest"}, "start is an offset from 0, a datetime or 'earliest', not 'latest'"),
+        ({"start": -1}, "start is an offset"),
+        ({"stop": True}, "stop is an offset from 0, a datetime or 'latest', not True"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_refused_by_name(path: Path, options: dict[str, Any], said: str) -> None:
+    """Before anything is read."""
+    with pytest.raises(ConfigError, match=said):
+        scan(path, **options)
+
+
+def test_a_filter_that_is_none_is_refused(path: Path) -> None:
+    """One line says why."""
+    import pyarrow.compute as pc
+
+    for each in (pc.field("size") > 1, pc.field("offset") + 1, pc.field("offset") > "x"):
+        with pytest.raises(ConfigError, match="the filter is no condition on the columns of a queue"):
+            scan(path, filter=each)
+
+
+def test_a_queue_or_a_group_that_is_not_there(tmp_path: Path, path: Path) -> None:
+    """Nothing is created."""
+    with pytest.raises(QueueNotFoundError):
+        scan(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+    with pytest.raises(GroupNotFoundError):
+        scan(path, group="night")
+
+
+def test_without_pyarrow_one_line_says_what_to_install(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package itself can be imported."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[arrow\]'"):
+        scan(path)
