@@ -872,6 +872,16 @@ def test_damage_that_was_met_is_in_the_report(queue: PersistentQueue) -> None:
     assert queue.recovery.lost_count == 1
 
 
+def test_what_an_owner_counts_is_in_the_figures_of_each_handle(open_queue: Open) -> None:
+    """Of messages that are gone without a delivery, and of ids that were forgotten early."""
+    queue = open_queue(dedup_max=1, backoff=[])
+    for number in range(3):
+        queue.put(b"", ttl=0.001, dedup_id=str(number))
+    time.sleep(0.002)
+    assert drained(queue) == []
+    assert (queue.stats().dropped, queue.stats().dedup_forgotten) == (3, 2)
+
+
 # -- Ending ----------------------------------------------------------------------------------------------------------
 
 
@@ -884,6 +894,18 @@ def test_a_drained_queue_hands_out_the_rest(queue: PersistentQueue) -> None:
     assert [queue.get(timeout=5), queue.get(timeout=5)] == [b"a", b"b"]
     with pytest.raises(ShutDown):
         queue.get(timeout=5)
+
+
+def test_a_drained_queue_waits_for_what_fails_meanwhile(open_queue: Open) -> None:
+    """And counts what stays, by reason."""
+    queue = open_queue(backoff=[0.3])
+    queue.put_many([b"a", Put(b"tomorrow", delay=86400)])
+    queue.receive(timeout=5).nack()
+    queue.shutdown()
+    assert queue.get(timeout=5) == b"a"
+    with pytest.raises(ShutDown) as caught:
+        queue.get(timeout=5)
+    assert caught.value.left == queue.ending().left == {"delayed": 1}
 
 
 def test_an_immediate_shutdown_gives_back(queue: PersistentQueue) -> None:

@@ -14,6 +14,7 @@ from holdfast.queue.closing import Closing
 from holdfast.queue.engine.configuring import configure
 from holdfast.queue.engine.idle_handles import IdleHandles
 from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import Settings
 from holdfast.queue.prepared.joint_resolver import JointResolver
@@ -102,6 +103,14 @@ class LocalEngine:
         """Return the report of the opening, with the damage that reading has met since."""
         return self.handle.recovery()
 
+    def counts(self) -> Counts:
+        """Return what was counted since the opening."""
+        write_side, read_side = self.handle.write_side, self.handle.read_side
+        return Counts(
+            0 if read_side is None else read_side.dropped_count,
+            0 if write_side is None else write_side.deduplication.forgotten_count,
+        )
+
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
     def is_full(self) -> bool:
@@ -123,6 +132,9 @@ class LocalEngine:
         logged(self.handle.path, "configure", details, own_process(), change)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def end_soon(self) -> None:
+        """Do nothing: no end in here waits for another process."""
 
     def give_up(self) -> None:
         """Close everything opened so far, after the opening has failed."""

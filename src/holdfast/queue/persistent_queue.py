@@ -578,6 +578,8 @@ class PersistentQueue:
         self._lifecycle.check_forked()
         seconds = wait_for(True, timeout)
         self._is_shutdown = True
+        if immediate:
+            self._engine.end_soon()
         if self._write_side is not None:
             self._write_side.shut_down()
         if self._read_side is not None:
@@ -774,7 +776,7 @@ class PersistentQueue:
     def stats(self) -> QueueStats:
         """Return figures about the queue, in constant time."""
         self._lifecycle.check()
-        return gather_stats(self._handle, self._clock)
+        return gather_stats(self._handle, self._clock, self._engine.counts())
 
     @property
     def is_owner(self) -> bool:
@@ -798,6 +800,7 @@ class PersistentQueue:
         """
         if self._engine.closing.is_over:
             return
+        self._engine.end_soon()
         try:
             try:
                 self._settle_loops()

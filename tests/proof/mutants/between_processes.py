@@ -461,4 +461,12 @@ BETWEEN_PROCESSES = (
         "    queue._lifecycle",
         "handing over",
     ),
+    Mutation(
+        "drain-without-the-owner",
+        "A process that is shut down ends while a message waits after a failure.",
+        "queue/client/shared_draining.py",
+        "self.is_over(in_hand_count, left.due_ns):\n",
+        "self.is_over(in_hand_count, None):\n",
+        "loops",
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, NoReturn
@@ -23,6 +24,7 @@ from holdfast.queue.client import membership as module
 from holdfast.queue.client.link import Answer, LinkLostError, OwnerLink
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.protocol.messages import Done, Put, Verb
+from support.processes.threads import Threads
 
 PUT = Put(bytes(16), False, "", {}, None)
 VERB = Verb("", {"verb": "flush"})
@@ -440,3 +442,79 @@ def test_a_forked_child_refuses_everything() -> None:
     membership.ask(VERB)
     membership.forget_after_fork()
     assert link.was == ["forgotten"]
+
+
+def test_a_handle_that_ends_looks_for_an_owner_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a thread that is looking already; behind that time each request looks once, and finds one that is there."""
+    monkeypatch.setattr(module, "OWNER_SECONDS", 60.0)
+    finder = FakeFinder()
+    membership = Membership(finder)
+    threads = Threads()
+    looked = threading.Event()
+    monkeypatch.setattr(finder, "find", looked.set)
+
+    def ask() -> None:
+        with pytest.raises(QueueLockedError, match="no owner"):
+            membership.ask(VERB)
+
+    for _ in range(3):
+        threads.start(ask)
+    assert looked.wait(30)
+    membership.look_until(time.monotonic())
+    threads.join()
+    monkeypatch.setattr(finder, "find", lambda: FakeLink(b"1", ANSWER))
+    assert membership.ask(VERB) is ANSWER
+
+
+class SharedGate:
+    """The lock of a membership, which another thread always has for the length of one look."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self.looks_left = 5
+
+    def __enter__(self) -> None:
+        if self.looks_left:
+            self.looks_left -= 1
+            self._membership._look_count += 1
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_thread_that_waits_for_one_that_looks_has_looked_too(monkeypatch: pytest.MonkeyPatch, is_last: bool) -> None:
+    """Each look may take a second: they do not take it one after the other."""
+    monkeypatch.setattr(module, "OWNER_SECONDS", 60.0)
+    finder = FakeFinder(FakeLink(b"1", ANSWER))
+    membership = Membership(finder)
+    membership._gate = gate = SharedGate(membership)  # type: ignore[assignment]
+    if is_last:
+        membership.look_until(time.monotonic())
+        with pytest.raises(QueueLockedError, match="no owner"):
+            membership.ask(VERB)
+        assert (gate.looks_left, len(finder.links)) == (4, 1)
+    else:
+        assert membership.ask(VERB) is ANSWER
+        assert gate.looks_left == 0
+
+
+def test_what_another_thread_has_found_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a look."""
+    membership, link = Membership(FakeFinder()), FakeLink(b"1", ANSWER)
+    gate = SharedGate(membership)
+    membership._gate = gate  # type: ignore[assignment]
+    monkeypatch.setattr(SharedGate, "__enter__", lambda _: setattr(membership, "_link", link))
+    assert membership.ask(VERB) is ANSWER
+
+
+def test_what_only_a_present_owner_tells_is_asked_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before one was found, nor once that has ended; one that is stopped is no reason to say nothing."""
+    link = FakeLink(b"1", ANSWER, Answer(Done({"dropped": 1}), (), is_kept=True), UNSENT, SILENT)
+    membership = Membership(FakeFinder(link))
+    assert membership.ask_present(VERB) is None
+    membership.ask(VERB)
+    assert membership.ask_present(VERB) == {"dropped": 1}
+    assert membership.ask_present(VERB) is None
+    with pytest.raises(RetryableError):
+        membership.ask_present(VERB)

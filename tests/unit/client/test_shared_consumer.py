@@ -23,7 +23,9 @@ from holdfast.queue.client import shared_consumer as module
 from holdfast.queue.client.deliveries_in_hand import UNCLAIMED_SECONDS
 from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.link import Answer
+from holdfast.queue.client.membership import ENDING_SECONDS
 from holdfast.queue.client.shared_consumer import SharedConsumer
+from holdfast.queue.consumer.draining import Left
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import Failure
 from holdfast.queue.protocol.messages import Done, SessionLostError, Settle, Take, Taken, Verb
@@ -48,6 +50,8 @@ class FakeMembership:
         Set when a take finds nothing.
     meanwhile : callable
         Called by a take that finds nothing.
+    left : Left or Exception
+        What the owner says is left.
     """
 
     def __init__(self) -> None:
@@ -57,6 +61,8 @@ class FakeMembership:
         self.own: Any = None
         self.waits = threading.Event()
         self.meanwhile: Callable[[], object] = lambda: None
+        self.left: Left | Exception = Left({"not_taken": 2})
+        self.looks_until = math.inf
         self.was_woken = 0
         self._offset = 0
         self._number = 0
@@ -83,7 +89,14 @@ class FakeMembership:
             refusal = self.refusals.pop(0)
             if refusal is not None:
                 raise refusal
+        if isinstance(request, Verb) and request.fields["verb"] == "left":
+            if isinstance(self.left, Exception):
+                raise self.left
+            return Answer(Done(self.left._asdict()), (), is_kept=True)
         return Answer(Done({"count": 4}), (), is_kept=True)
+
+    def look_until(self, at: float) -> None:
+        self.looks_until = at
 
     def here(self, do: Callable[[Any], Any]) -> Any:
         """Do something with a queue of its own, if this is an owner's process."""
@@ -668,7 +681,60 @@ def test_a_shutdown_gives_takers_what_is_left() -> None:
     parts.side.release(list(parts.side._leases.by_offset.values()))
     threads.join()
     assert delivery.is_settled
-    assert parts.side.ending().left == {}
+    assert parts.side.ending().left == {"not_taken": 2}
+
+
+def test_a_taker_waits_for_what_comes_in_time_and_not_for_a_paused_group() -> None:
+    """The owner knows what waits for its time."""
+    parts = Parts()
+    parts.side.shut_down(100.0, immediate=False)
+    parts.membership.left = Left({"backing_off": 1}, parts.clock.time_ns() + 50 * 10**9)
+    parts.membership.meanwhile = lambda: parts.membership.batches.append([b"again"])
+    assert [each.payload for each in parts.side.receive(1, None)] == [b"again"]
+    parts.membership.meanwhile = lambda: None
+    for left in (Left({"paused": 1}, None, True), Left({"delayed": 1}, parts.clock.time_ns() + 200 * 10**9)):
+        parts.side._leases.by_offset.clear()
+        parts.membership.left = left
+        with pytest.raises(ShutDown) as caught:
+            parts.side.receive(1, None)
+        assert caught.value.left == left.counts
+
+
+def test_an_end_says_what_is_in_hand_here_if_no_owner_tells_the_rest() -> None:
+    """A taker whose time is over ends; before that, it hears of the owner."""
+    parts = Parts([b"a"], RetryableError("no owner"), RetryableError("no owner"))
+    parts.side.receive(1, 1.0)
+    parts.membership.left = RetryableError("no owner")
+    parts.side.shut_down(100.0, immediate=False)
+    assert parts.side.ending().left == {"in_hand": 1}
+    with pytest.raises(RetryableError):
+        parts.side.receive(1, None)
+    parts.clock.advance(100.0)
+    with pytest.raises(ShutDown) as caught:
+        parts.side.receive(1, None)
+    assert caught.value.left == {"in_hand": 1}
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [(None, math.inf), (100.0, 100.0), (0.0, ENDING_SECONDS)])
+def test_a_shutdown_looks_for_an_owner_for_as_long_as_it_waits(timeout: float | None, seconds: float) -> None:
+    """And a little longer, for what is to be told."""
+    parts, before = Parts(), time.monotonic()
+    parts.side.shut_down(timeout, immediate=False)
+    assert before + seconds <= parts.membership.looks_until <= time.monotonic() + seconds
+
+
+@pytest.mark.parametrize("take", [SharedConsumer.receive, SharedConsumer.get_many])
+def test_a_take_ends_if_no_owner_is_found_before_it_is_closed(take: Callable[..., object]) -> None:
+    """As any other take of a closed handle."""
+    parts = Parts()
+
+    def here(do: object) -> None:
+        parts.side.close()
+        raise RetryableError("no owner")
+
+    parts.membership.here = here  # type: ignore[assignment]
+    with pytest.raises(ClosedError):
+        take(parts.side, 1, None)
 
 
 def test_a_transaction_does_not_wait_for_its_own_messages() -> None:
@@ -686,8 +752,9 @@ def test_an_immediate_shutdown_gives_back_what_is_in_hand() -> None:
     parts.side.receive(1, 1.0)
     parts.side.shut_down(None, immediate=True)
     assert parts.membership.settled == [("release", [0])]
-    with pytest.raises(ShutDown):
+    with pytest.raises(ShutDown) as caught:
         parts.side.receive(1, None)
+    assert caught.value.left == {"not_taken": 2}
 
 
 def test_closing_gives_back_what_is_in_hand_as_far_as_an_owner_answers() -> None:

@@ -63,7 +63,7 @@ Parts = tuple[SharedProducer, FakeMembership, FakeUpkeep]
 def parts() -> Parts:
     """Return a producer with its fakes."""
     membership, upkeep = FakeMembership(), FakeUpkeep()
-    side = SharedProducer(membership, upkeep, FakeStaging(), None, is_synced=True)  # type: ignore[arg-type]
+    side = SharedProducer(membership, upkeep, FakeStaging(), is_synced=True)  # type: ignore[arg-type]
     return side, membership, upkeep
 
 
@@ -94,7 +94,7 @@ def test_an_answer_that_the_owner_does_not_keep_is_not_acknowledged() -> None:
     """It is of this process itself."""
     upkeep = FakeUpkeep()
     membership = FakeMembership(is_kept=False)
-    SharedProducer(membership, upkeep, FakeStaging(), None, is_synced=False).commit(  # type: ignore[arg-type]
+    SharedProducer(membership, upkeep, FakeStaging(), is_synced=False).commit(  # type: ignore[arg-type]
         next_nonce(), "tx", [b"a"], {}, "g", [], None
     )
     assert upkeep.told == []

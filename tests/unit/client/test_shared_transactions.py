@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import CommitUnknownError, DiskFullError, PersistentQueue, RetryableError, TransactionStateError
-from holdfast.queue.client import preparing
+from holdfast.queue.client import staging
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.protocol.prepared_verbs import HasSpace
 from support.owners.in_processes import drained, hold
@@ -87,7 +87,7 @@ def test_a_prepare_without_an_answer_may_have_happened_if_it_was_sent(
             raise error("no owner tells")
 
         with monkeypatch.context() as patch:
-            patch.setattr(preparing, "ask", ask)
+            patch.setattr(staging, "ask", ask)
             with pytest.raises(error):
                 tx.prepare()
         with pytest.raises(TransactionStateError, match=text):

@@ -40,6 +40,8 @@ def client(served: Served) -> Client:
         ({"verb": "give_up", "x": 1}, "give_up knows no x"),
         ({"verb": "hand_over", "x": 1}, "hand_over knows no x"),
         ({"verb": "hand_over", "heir": 0}, "number of a session"),
+        ({"verb": "left", "x": 1}, "left knows no x"),
+        ({"verb": "counts", "x": 1}, "counts knows no x"),
         ({"verb": "give_up"}, "1 or more"),
         ({"verb": "give_up", "number": "1"}, "1 or more"),
     ],

@@ -7,12 +7,13 @@ and send again what had no answer: **succession**.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from holdfast.errors import (
     ClosedError,
@@ -26,13 +27,17 @@ from holdfast.queue.client.link import Answer, Link, LinkLostError, OwnerLink
 from holdfast.queue.client.owner_finder import InHand
 from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.verbs import HAND_OVER
-from holdfast.queue.protocol.messages import AnyRequest, Commit, Put, SessionLostError, Verb
+from holdfast.queue.protocol.messages import AnyRequest, Commit, Done, Put, SessionLostError, Verb
 from holdfast.queue.threads.lifecycle import forked_error
 
 logger = logging.getLogger("holdfast")
 
 OWNER_SECONDS = 60.0
 """How long to look for an owner: one that recovers a large queue holds the lock, and does not greet yet."""
+
+ENDING_SECONDS = 5.0
+"""How long a handle that ends looks for an owner, in all: to tell it what was finished, and what is given back. What it
+cannot tell comes again, once its session has ended."""
 
 OWNERS_MAX = 3
 """To how many owners a request is sent at most: the first one, and two successors."""
@@ -87,6 +92,8 @@ class Membership:
         self._link: Link | None = None
         self._was_found = False
         self._refusal: Callable[[], Exception] | None = None
+        self._looks_until = math.inf
+        self._look_count = 0
         self._counts = count(1)
         finder.on_poisoned = partial(self._step_down, has_failed=True)
         finder.on_displaced = partial(self._step_down, has_failed=False)
@@ -181,6 +188,19 @@ class Membership:
             if self._finder.owns_briefly:
                 self._step_down(has_failed=False)
 
+    def ask_present(self, verb: Verb) -> dict[str, Any] | None:
+        """Ask the owner that was found before; None if there is none, or it has ended: this looks for no other one.
+
+        Returns the verb's result. Raises as :meth:`ask`.
+        """
+        link = self._link
+        try:
+            return None if link is None else _result_of(link.ask(verb, (), 0.0))
+        except LinkLostError as error:
+            if error.is_silent:
+                raise _unanswered(verb, error) from error
+            return None
+
     def here(self, do: Callable[[OwnedQueue], Found]) -> Found | None:
         """Do something with the queue itself; None, and nothing was done, if another process owns it.
 
@@ -231,24 +251,35 @@ class Membership:
             raise _unanswered(request, error) from error
         raise RetryableError(f"the owner of the queue has failed, the next one comes: try again ({error})") from error
 
+    def look_until(self, at: float) -> None:
+        """Look for an owner until this monotonic time, and behind it once for each request: the handle ends."""
+        self._looks_until = at
+
     def _find(self) -> Link:
-        """Find the owner. One thread does; the others wait for it."""
+        """Find the owner. One thread at a time looks, and threads that wait meanwhile take that for their own look."""
         deadline, pause = time.monotonic() + OWNER_SECONDS, _PAUSE_SECONDS_MIN
-        with self._gate:
-            while self._link is None:
-                if self._refusal is not None:
-                    raise self._refusal()
-                self._link = self._look(is_last=time.monotonic() >= deadline)
+        while True:
+            known_count = self._look_count
+            with self._gate:
                 if self._link is None:
-                    time.sleep(pause)
-                    pause = min(2 * pause, _PAUSE_SECONDS_MAX)
-            self._was_found = True
-            return self._link
+                    if self._refusal is not None:
+                        raise self._refusal()
+                    is_last = time.monotonic() >= min(deadline, self._looks_until)
+                    if known_count == self._look_count:
+                        self._link = self._look(is_last=is_last)
+                    elif is_last:
+                        raise self._finder.not_found()
+                if self._link is not None:
+                    self._was_found = True
+                    return self._link
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
     def _look(self, *, is_last: bool) -> Link | None:
         """Look for the owner once; None: look again. Raises if this ``is_last``."""
         try:
             link = self._finder.find()
+            self._look_count += 1
         except QueueLockedError:
             if is_last or not self._was_found:
                 raise
@@ -304,6 +335,16 @@ class Membership:
         if link is not None:
             link.forget()
         self._finder.forget_after_fork()
+
+
+def ask_verb(membership: Membership, verb: Verb, seconds: float | None = None) -> dict[str, Any]:
+    """Have a verb done that may take so long, None: for ever; return its result. Raises as :meth:`Membership.ask`."""
+    return _result_of(membership.ask(verb, (), seconds))
+
+
+def _result_of(answer: Answer) -> dict[str, Any]:
+    assert isinstance(answer.reply, Done), "an owner answers a verb by its result or an error"
+    return answer.reply.result
 
 
 def _unanswered(request: AnyRequest, error: Exception) -> HoldfastError:

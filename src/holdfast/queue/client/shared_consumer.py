@@ -14,15 +14,16 @@ from holdfast.errors import (
     Empty,
     HoldfastError,
     LeaseExpiredError,
+    RetryableError,
     ShutDown,
 )
 from holdfast.queue.client.deliveries_in_hand import DeliveriesInHand, receipts_of
 from holdfast.queue.client.large_payloads import LargePayloads
 from holdfast.queue.client.lease_renewals import LOOK, LeaseRenewals
 from holdfast.queue.client.link import never
-from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.membership import Membership, ask_verb
+from holdfast.queue.client.shared_draining import SharedDraining
 from holdfast.queue.client.upkeep import Upkeep
-from holdfast.queue.consumer.draining import Draining, shut_down_with
 from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.options.failure import GIVEN_BACK, Failure, Redact, redacted
 from holdfast.queue.owner import direct
@@ -79,7 +80,7 @@ class SharedConsumer(DeliveriesInHand):
         self._settling: list[Sequence[Delivery]] = []
         self._given_up: list[int] = []
         self._deliveries_max = 0
-        self._draining = Draining(clock)
+        self._draining = SharedDraining(clock, membership, group)
         self._woken = Notifier()
         self.deadlines = Deadlines(clock)
         upkeep.chores = self
@@ -106,6 +107,9 @@ class SharedConsumer(DeliveriesInHand):
             except Empty:
                 self._check_more(deadline, None)
                 continue
+            except RetryableError:
+                self._check_end()
+                raise
             if payloads is not None:
                 return payloads
             break
@@ -150,6 +154,9 @@ class SharedConsumer(DeliveriesInHand):
                 continue
             except Empty:
                 self._check_more(deadline, holder)
+            except RetryableError:
+                self._check_end()
+                raise
 
     def _seconds_to_wait(self, deadline: float | None) -> float:
         """Return how long one request may wait. Raises if takes are refused."""
@@ -164,10 +171,14 @@ class SharedConsumer(DeliveriesInHand):
 
     def _check_more(self, deadline: float | None, holder: Holder | None) -> None:
         """Raise unless it is worth asking again, after nothing was found."""
-        if self._is_drained(holder):
-            raise self.ending() from None
+        self.check_left(holder)
         if deadline is not None and time.monotonic() >= deadline:
             raise Empty(NOTHING_CAME) from None
+
+    def _check_end(self) -> None:
+        """Raise if the end of this handle has come before an owner was found."""
+        self._lifecycle.check()
+        self._draining.check_time(self._in_hand_count(None))
 
     def _ack_and_take(
         self, finished: Sequence[Delivery], count_max: int, seconds: float, lease_seconds: float | None
@@ -188,13 +199,8 @@ class SharedConsumer(DeliveriesInHand):
 
     def _must_look(self) -> Callable[[], bool]:
         """Return what tells whether this was closed or shut down since: a take of a drain asks for what is left."""
-        return self._is_closed if self._draining.is_on else self._is_ending
-
-    def _is_closed(self) -> bool:
-        return self._lifecycle.refusal is not None
-
-    def _is_ending(self) -> bool:
-        return self._lifecycle.refusal is not None or self._draining.is_on
+        was_on = self._draining.is_on
+        return lambda: self._lifecycle.refusal is not None or self._draining.is_on is not was_on
 
     def _take(
         self,
@@ -257,10 +263,9 @@ class SharedConsumer(DeliveriesInHand):
         """Refuse if takes are refused: the handle was shut down at once, or closed."""
         self._lifecycle.check()
 
-    def check_left(self) -> None:
+    def check_left(self, holder: Holder | None = None) -> None:
         """Raise queue.ShutDown if a taker that has found nothing has nothing to wait for."""
-        if self._is_drained(None):
-            raise self.ending()
+        self._draining.check_left(self._in_hand_count(holder))
 
     # -- Settling ----------------------------------------------------------------------------------------------------
 
@@ -400,8 +405,7 @@ class SharedConsumer(DeliveriesInHand):
     def purge(self, note: Callable[[int], object]) -> int:
         """Finish all messages that are ready now; return how many."""
         self._lifecycle.check()
-        reply = self._membership.ask(Verb(self.group, {"verb": "purge"}), (), None).reply
-        count = int(reply.result["count"])  # type: ignore[union-attr]
+        count = int(ask_verb(self._membership, Verb(self.group, {"verb": "purge"}))["count"])
         note(count)
         return count
 
@@ -436,22 +440,21 @@ class SharedConsumer(DeliveriesInHand):
         """Give takers the messages left, then queue.ShutDown."""
         self._draining.begin(timeout)
         if immediate:
-            self._lifecycle.drain(self.ending)
+            ending = self._draining.ending_here(0)
+            self._lifecycle.drain(lambda: ending)  # it is checked under the lock, and asks for nothing
         self.wake()
         if immediate:
             self._give_back()  # last: a take that waits must not get it
+            ending = self.ending()
 
     def ending(self) -> ShutDown:
-        """Return the error that counts the messages in hand here. The caller may hold the lock."""
-        return shut_down_with({"in_hand": len(self._leases.by_offset)})
+        """Return the error that counts the messages left."""
+        return self._draining.ending(self._in_hand_count(None))
 
-    def _is_drained(self, holder: Holder | None) -> bool:
-        if not self._draining.is_on:
-            return False
+    def _in_hand_count(self, holder: Holder | None) -> int:
+        """Return how many messages are in hand here, but for those of a transaction that takes."""
         with self._lock:
-            in_hand = list(self._leases.by_offset.values())
-        count = len(in_hand) if holder is None else sum(each.holder is not holder for each in in_hand)
-        return self._draining.is_over(count, None)
+            return sum(holder is None or each.holder is not holder for each in self._leases.by_offset.values())
 
     def _give_back(self) -> None:
         with self._lock:

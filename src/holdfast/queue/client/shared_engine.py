@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,21 +19,21 @@ from holdfast.errors import HoldfastError, QueueLockedError
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.client.large_payloads import LargePayloads
-from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.membership import ENDING_SECONDS, Membership, ask_verb
 from holdfast.queue.client.owner_finder import OwnerFinder
-from holdfast.queue.client.preparing import Preparing
 from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.client.shared_producer import SharedProducer
 from holdfast.queue.client.shared_reservations import SharedReservations
 from holdfast.queue.client.shared_resolver import SharedJointResolver, SharedResolver
 from holdfast.queue.client.staging import Staging
 from holdfast.queue.client.upkeep import Upkeep
+from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, checked, stored
 from holdfast.queue.owner.reports import report_of
-from holdfast.queue.owner.verbs import CLOSE_GROUP
-from holdfast.queue.protocol.messages import Attach, Done, Verb
+from holdfast.queue.owner.verbs import CLOSE_GROUP, COUNTS
+from holdfast.queue.protocol.messages import Attach, Verb
 from holdfast.threads import start_thread
 
 logger = logging.getLogger("holdfast")
@@ -91,8 +92,7 @@ class SharedEngine:
         self._upkeep = Upkeep(self.membership)
         staging = Staging(self.handle, self.membership)
         is_synced = settings.flush.syncs_every_commit and not settings.values["flush"].syncs_every_commit
-        preparing = Preparing(self.handle, self.membership)
-        self._producer = SharedProducer(self.membership, self._upkeep, staging, preparing, is_synced=is_synced)
+        self._producer = SharedProducer(self.membership, self._upkeep, staging, is_synced=is_synced)
         large_payloads = LargePayloads(self.handle.files)
         self._consumer = SharedConsumer(
             self.membership, self._upkeep, options.group, clock, options.redact, large_payloads
@@ -110,6 +110,10 @@ class SharedEngine:
     def recovery(self) -> RecoveryReport:
         """Return the report of the owner's opening, with the damage that it has met since in the handle's group."""
         return report_of(self._ask(self._group, {"verb": "recovery"}))
+
+    def counts(self) -> Counts:
+        """Return what the owner has counted since its opening; nothing if this handle knows of no owner now."""
+        return Counts(**(self.membership.ask_present(Verb(self._group, {"verb": COUNTS})) or {}))
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 
@@ -145,9 +149,7 @@ class SharedEngine:
         self.handle.capacity.change(values["maxsize"], values["max_bytes"])
 
     def _ask(self, group: str, fields: dict[str, Any]) -> dict[str, Any]:
-        reply = self.membership.ask(Verb(group, fields), (), None).reply
-        assert isinstance(reply, Done), "an owner answers a verb by its result or an error"
-        return reply.result
+        return ask_verb(self.membership, Verb(group, fields))
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
@@ -155,6 +157,10 @@ class SharedEngine:
     def closing(self) -> SharedEngine:
         """What closes this engine: itself."""
         return self
+
+    def end_soon(self) -> None:
+        """Look for an owner for a moment only, from here on: what it is not told comes again with the session's end."""
+        self.membership.look_until(time.monotonic() + ENDING_SECONDS)
 
     def close(self) -> None:
         """Abort open transactions, give deliveries back, and let the next owner in if this process owns the queue."""
@@ -199,6 +205,7 @@ class SharedEngine:
         while self.transactions.is_any_open or self._consumer.numbers_in_hand():
             if self._is_ending.wait(_DROPPED_SECONDS):
                 return  # the process ends, and releases its locks by itself
+        self.end_soon()
         try:
             self.close()
         except HoldfastError as error:

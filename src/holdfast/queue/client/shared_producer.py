@@ -10,7 +10,6 @@ from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.client.link import Answer
 from holdfast.queue.client.membership import Membership
-from holdfast.queue.client.preparing import Preparing
 from holdfast.queue.client.staging import Staging, discard
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.owner.direct import put, put_many
@@ -29,18 +28,13 @@ class SharedProducer:
     upkeep : Upkeep
         Tells the owner that answers have arrived.
     staging : Staging
-        Holds what is too large for a frame.
-    preparing : Preparing
-        Has transactions prepared.
+        Holds what is too large for a frame; has transactions prepared.
     is_synced : bool
         Whether this handle asks for syncs that the queue's flush policy does not.
     """
 
-    def __init__(
-        self, membership: Membership, upkeep: Upkeep, staging: Staging, preparing: Preparing, *, is_synced: bool
-    ) -> None:
+    def __init__(self, membership: Membership, upkeep: Upkeep, staging: Staging, *, is_synced: bool) -> None:
         self._membership = membership
-        self._preparing = preparing
         self._upkeep = upkeep
         self._staging = staging
         self._is_synced = is_synced
@@ -116,29 +110,29 @@ class SharedProducer:
     # -- Preparing ---------------------------------------------------------------------------------------------------
 
     def wait_for_space(self, count: int, size: int, timeout: float | None) -> None:
-        """Return once a bounded queue has space for a batch. Raises as :meth:`Preparing.wait_for_space`."""
+        """Return once a bounded queue has space for a batch. Raises as :meth:`Staging.wait_for_space`."""
         self._lifecycle.check()
-        self._preparing.wait_for_space(count, size, timeout)
+        self._staging.wait_for_space(count, size, timeout)
 
     def prepare(
         self, writer: BatchFileWriter | None, commit_record: CommitRecord, group: str, receipts: Sequence[Receipt]
     ) -> BatchSummary | None:
-        """Have a transaction prepared. As :meth:`Preparing.prepare`."""
+        """Have a transaction prepared. As :meth:`Staging.prepare`."""
         self._lifecycle.check_alive()
-        return self._preparing.prepare(writer, commit_record, group, receipts)
+        return self._staging.prepare(writer, commit_record, group, receipts)
 
     def begin(self, nonce: bytes) -> None:
         """Begin a commit over several queues that this queue's log decides."""
         self._lifecycle.check()
-        self._preparing.begin(nonce)
+        self._staging.begin(nonce)
 
     def end(self, nonce: bytes, *, is_followed: bool) -> None:
         """End it; ``is_followed``: all parts follow, durably."""
-        self._preparing.end(nonce, is_followed=is_followed)
+        self._staging.end(nonce, is_followed=is_followed)
 
     def follow(self, transaction_id: str, nonce: bytes, *, is_committed: bool) -> range:
         """Have a prepared part follow the log of another queue; return the offsets of its puts."""
-        return self._preparing.follow(transaction_id, nonce, is_committed=is_committed)
+        return self._staging.follow(transaction_id, nonce, is_committed=is_committed)
 
     # -- Asking ------------------------------------------------------------------------------------------------------
 

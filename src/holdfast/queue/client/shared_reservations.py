@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.membership import Membership, ask_verb
 from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.owner.reserving import reserve_fields, settle_fields
 from holdfast.queue.prepared.reservations import Reservation
-from holdfast.queue.protocol.messages import Done, Verb
+from holdfast.queue.protocol.messages import Verb
 
 
 class SharedReservations:
@@ -50,6 +50,4 @@ class SharedReservations:
         self._ask(settle_fields(reservation.id, reservation.nonce, is_committed=is_committed))
 
     def _ask(self, fields: dict[str, Any]) -> dict[str, Any]:
-        reply = self._membership.ask(Verb(self._consumer.group, fields), (), None).reply
-        assert isinstance(reply, Done), "an owner answers a verb by its result or an error"
-        return reply.result
+        return ask_verb(self._membership, Verb(self._consumer.group, fields))

@@ -9,7 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.queue.client.membership import Membership
-from holdfast.queue.client.preparing import ask
+from holdfast.queue.client.staging import ask
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.joint_resolver import JointResolver

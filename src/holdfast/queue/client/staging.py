@@ -1,23 +1,28 @@
-"""Requests that are too large for a frame: a batch file of the client, which the request names by its nonce.
+"""Requests that are too large for a frame, and transactions to be prepared: their puts are in a file of the client.
 
-The client has the file locked until it has the answer, so no owner takes it for a leftover. Once the owner has read it,
-or has made it part of the log, it has another name or none.
+The request names that batch file by its nonce. The client has it locked until it has the answer, so no owner takes it
+for a leftover. Once the owner has read it, or has made it part of the log, it has another name or none.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
-from holdfast.errors import CorruptionError, Full, HoldfastError, RetryableError
+from holdfast.errors import NO_ROOM, CorruptionError, Full, HoldfastError, RetryableError
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.segment.batch_file import BatchFileWriter
+from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.persistence.segment.staged_file import stage, staged_path
 from holdfast.queue.client.link import Answer
-from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.membership import Membership, ask_verb
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.protocol.messages import Commit, Put
+from holdfast.queue.protocol.messages import Commit, Put, Receipt
+from holdfast.queue.protocol.prepared_verbs import AnyPreparedVerb, Begin, End, Follow, HasSpace, Prepare, as_request
 
 STAGED_BYTES = 2**20
 """Payloads and headers of more than that are staged. A frame could hold four times as much; the owner's thread would
@@ -26,9 +31,12 @@ only read the socket meanwhile."""
 _BYTES_PER_SECOND = 10 * 2**20
 """What an owner reads, checks and syncs on a slow disk."""
 
+_PAUSE_SECONDS_MAX = 0.05
+"""Between two questions whether there is space."""
+
 
 class Staging:
-    """Stages the large requests of one handle. Threads may share it.
+    """Stages the large requests of one handle, and has transactions prepared. Threads may share it.
 
     Parameters
     ----------
@@ -96,8 +104,79 @@ class Staging:
             discard(writer)
             return answer
 
+    # -- Preparing ---------------------------------------------------------------------------------------------------
+
+    def wait_for_space(self, count: int, size: int, timeout: float | None) -> None:
+        """Return once a bounded queue has space for a batch; raises queue.Full after ``timeout`` seconds.
+
+        Space is free for all: another put may take it. A prepared transaction needs none to commit.
+        """
+        deadline, pause = None if timeout is None else time.monotonic() + timeout, 0.001
+        while True:
+            if ask(self._membership, HasSpace(count, size))["has_space"]:
+                return
+            left = pause if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise Full(NO_ROOM)
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+
+    def prepare(
+        self, writer: BatchFileWriter | None, commit_record: CommitRecord, group: str, receipts: Sequence[Receipt]
+    ) -> BatchSummary | None:
+        """Have a transaction prepared; return the summary of its puts, which are in ``prepared/`` from here on.
+
+        Its file is closed once this returns. If this raises, it takes more.
+
+        Raises
+        ------
+        TransactionStateError
+            The id is in doubt already, or its joint commit was decided; nothing was done.
+        DiskFullError, StorageError, StaleReceiptError, RetryableError
+            It is not prepared.
+        CommitUnknownError
+            It may be prepared, and no owner tells.
+        """
+        decider = commit_record.coordinator
+        coordinator = None if decider is None else (decider.path, decider.queue_id, decider.group)
+        prepare = Prepare(commit_record.id, commit_record.nonce, list(receipts), writer is not None, coordinator)
+        if writer is None:
+            ask(self._membership, prepare, group)
+            return None
+        try:
+            writer.move(staged_path(self._handle.directory, commit_record.nonce))
+            summary = writer.finish(commit_record)
+            writer.sync()
+            ask(self._membership, prepare, group)
+        except BaseException:
+            writer.resume()
+            raise
+        writer.close()
+        return replace(summary, path=self._handle.directory.batch_file(commit_record.id))
+
+    # -- Over several queues -----------------------------------------------------------------------------------------
+
+    def begin(self, nonce: bytes) -> None:
+        """Begin a commit over several queues that this queue's log decides. Raises as ``Membership.ask``."""
+        ask(self._membership, Begin(nonce))
+
+    def end(self, nonce: bytes, *, is_followed: bool) -> None:
+        """End it. An owner that does not hear of it ends it with the session, and a successor knows nothing begun."""
+        with suppress(HoldfastError):
+            ask(self._membership, End(nonce, is_followed), seconds=0.0)
+
+    def follow(self, transaction_id: str, nonce: bytes, *, is_committed: bool) -> range:
+        """Have a prepared part follow the log of another queue. Raises as ``Membership.ask``."""
+        done = ask(self._membership, Follow(transaction_id, nonce, is_committed))
+        return range(done["first"], done["first"] + done["count"])
+
 
 def discard(writer: BatchFileWriter) -> None:
     """Close a staged file and remove it; if that fails, the next opening of the queue removes it."""
     with suppress(HoldfastError):
         writer.discard()
+
+
+def ask(membership: Membership, verb: AnyPreparedVerb, group: str = "", seconds: float | None = None) -> dict[str, Any]:
+    """Have a verb done; return its result. Raises as ``Membership.ask``."""
+    return ask_verb(membership, as_request(group, verb), seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from holdfast.clock import Clock
 from holdfast.errors import ShutDown
@@ -24,6 +25,24 @@ _REASONS = {
     "prepared": "held by prepared transactions",
     "paused": "paused",
 }
+
+
+class Left(NamedTuple):
+    """The messages left in a group, and when more may be ready.
+
+    Attributes
+    ----------
+    counts : dict of str to int
+        How many there are, by reason.
+    due_ns : int or None
+        When the next one is ready that waits for its time, in nanoseconds since the epoch.
+    is_paused : bool
+        Whether the group hands nothing out.
+    """
+
+    counts: dict[str, int]
+    due_ns: int | None = None
+    is_paused: bool = False
 
 
 class Draining:

@@ -31,7 +31,7 @@ from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.log_reader import Record
 from holdfast.persistence.log.log_tail import LogEnd
-from holdfast.queue.consumer.draining import Draining, shut_down_with
+from holdfast.queue.consumer.draining import Draining, Left, shut_down_with
 from holdfast.queue.consumer.pausing import Pausing
 from holdfast.queue.consumer.redelivery import Redelivery
 from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
@@ -898,6 +898,12 @@ class ReadSide:
         with self._take_lock:
             return self._ending()
 
+    def left(self) -> Left:
+        """Return what is left, and when more may be ready: for takers of another process that was shut down."""
+        with self._take_lock:
+            self._lifecycle.check()
+            return Left(self._left_counts(), self._dispatcher.deferred.next_due_ns, self.pausing.is_paused)
+
     def _is_drained(self, holder: Holder | None = None) -> bool:
         """Whether a taker that has found nothing ends: the queue was shut down, and nothing is worth waiting for.
 
@@ -910,6 +916,10 @@ class ReadSide:
         return self.pausing.is_paused or self._draining.is_over(count, self._dispatcher.deferred.next_due_ns)
 
     def _ending(self) -> ShutDown:
+        return shut_down_with(self._left_counts())
+
+    def _left_counts(self) -> dict[str, int]:
+        """Return how many messages are left, by reason."""
         deferred, in_hand_count, held_count = (
             self._dispatcher.deferred,
             len(self._leases.by_offset),
@@ -918,12 +928,12 @@ class ReadSide:
         others = self.depth - in_hand_count - held_count
         left = {"in_hand": in_hand_count, "prepared": held_count}
         if self._lifecycle.refusal is None and self.pausing.is_paused:
-            return shut_down_with({**left, "paused": others})
+            return {**left, "paused": others}
         if self._lifecycle.refusal is None:
             waiting = deferred.waiting_counts()
             left |= waiting
             others -= sum(waiting.values())
-        return shut_down_with({"not_taken": others, **left})
+        return {"not_taken": others, **left}
 
     @property
     def deliveries_max(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.storage import storage_errors
@@ -47,11 +48,11 @@ class QueueStats:
     dead : int
         Dead letters; the depth is without them.
     dropped : int
-        Messages that this handle has dropped because they had expired.
+        Messages that the handle that owns the queue has dropped since it was opened, because they had expired.
     paused : str or None
         The reason of the pause, which may be empty; None: it is not paused.
     dedup_forgotten : int
-        Deduplication ids that this handle forgot before their time, because there were more than ``dedup_max``.
+        Deduplication ids that the same handle forgot before their time, because there were more than ``dedup_max``.
     """
 
     depth: int
@@ -72,7 +73,14 @@ class QueueStats:
     dedup_forgotten: int
 
 
-def gather_stats(handle: QueueHandle, clock: Clock) -> QueueStats:
+class Counts(NamedTuple):
+    """What an owner counts, in memory: figures that are in no file. As in :class:`QueueStats`."""
+
+    dropped: int = 0
+    dedup_forgotten: int = 0
+
+
+def gather_stats(handle: QueueHandle, clock: Clock, counts: Counts) -> QueueStats:
     """Return the figures of an open queue."""
     files, read_side = handle.files, handle.read_side
     with storage_errors("listing data files", files.directory):
@@ -95,9 +103,9 @@ def gather_stats(handle: QueueHandle, clock: Clock) -> QueueStats:
         recovered=recovery.recovered_count,
         delayed=reader.waiting_count if reader is not None else 0,
         dead=len(reader.progress.dead) if reader is not None else 0,
-        dropped=read_side.dropped_count if read_side is not None else 0,
+        dropped=counts.dropped,
         paused=_pause_reason(handle),
-        dedup_forgotten=handle.write_side.deduplication.forgotten_count if handle.write_side is not None else 0,
+        dedup_forgotten=counts.dedup_forgotten,
         lost=max(recovery.lost_count, reader.progress.lost_count if reader is not None else 0),
     )
 

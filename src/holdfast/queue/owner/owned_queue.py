@@ -38,6 +38,7 @@ from holdfast.queue.engine.configuring import configure
 from holdfast.queue.engine.handle_settings import HandleSettings, only
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.inspect.groups import Groups
+from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.failure import Failure
 from holdfast.queue.options.queue_options import Options
@@ -453,6 +454,11 @@ class OwnedQueue:
         damage = [each for each in of_group.damage if not any(known.covers(each) for known in opened.damage)]
         progress_damage = (*opened.progress_damage, *of_group.progress_damage)
         return replace(opened, damage=(*opened.damage, *damage), progress_damage=progress_damage)
+
+    def counts(self, group: str) -> Counts:
+        """Return what was counted since the opening, of the log and a group."""
+        counts, engine = self._writes.counts(), self._groups.get(group)
+        return counts if engine is None else counts._replace(dropped=engine.counts().dropped)
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 

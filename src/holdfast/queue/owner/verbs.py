@@ -31,6 +31,8 @@ RECOVERY = "recovery"
 IS_FULL = "is_full"
 HAND_OVER = "hand_over"
 CLOSE_GROUP = "close_group"
+LEFT = "left"
+COUNTS = "counts"
 
 
 def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
@@ -115,6 +117,16 @@ def _close_group(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     return {}
 
 
+def _left(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+    check_names(LEFT, fields, ())
+    return queue.group(group).left()._asdict()
+
+
+def _counts(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+    check_names(COUNTS, fields, ())
+    return queue.counts(group)._asdict()
+
+
 _VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
     FLUSH: _flush,
     PURGE: _purge,
@@ -124,6 +136,8 @@ _VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
     IS_FULL: _is_full,
     HAND_OVER: _hand_over,
     CLOSE_GROUP: _close_group,
+    LEFT: _left,
+    COUNTS: _counts,
     RESERVE: reserve,
     SETTLE_RESERVED: settle_reserved,
 }
