@@ -155,7 +155,8 @@ def test_the_drain_after_a_killed_one_begins_with_its_batch(
 
 
 @pytest.mark.usefixtures("arrow_packages")
-def test_a_drain_may_be_killed_at_any_call_to_the_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_drain_may_be_killed_at_any_call_to_the_disk(tmp_path: Path, in_flight: int) -> None:
     """From the making of its group to the retiring of data files; the next one has every row once."""
     template = fill(tmp_path / "q", range(60), size=1200)
     killed_count = resumed_count = 0
@@ -165,7 +166,7 @@ def test_a_drain_may_be_killed_at_any_call_to_the_disk(tmp_path: Path) -> None:
 
         def work(call: int = call, path: Path = path, sink: Directory = sink) -> None:
             with killed_at(call):
-                drain(path, SPARK, sink, max_messages=25, group=GROUP)
+                drain(path, SPARK, sink, max_messages=25, group=GROUP, in_flight=in_flight)
 
         with child(work) as driver:
             ended = driver.wait()

@@ -24,6 +24,10 @@ class TablesForSpark:
         """Return the table."""
         return table
 
+    def __call__(self, run: Callable[[], object]) -> Callable[[], object]:
+        """Return what runs in another thread, as ``inheritable_thread_target`` of pyspark would with a session."""
+        return run
+
 
 class TasksForSpark:
     """Takes the place of a session whose tasks run here: each partition travels by itself, and so does the reader.
@@ -48,6 +52,10 @@ class TasksForSpark:
     def _register(self, source: Any) -> None:
         self._source = source
 
+    def __call__(self, run: Callable[[], object]) -> Callable[[], object]:
+        """Return what runs in another thread, as ``inheritable_thread_target`` of pyspark would with a session."""
+        return run
+
     def format(self, _: str) -> Self:
         """As Spark's."""
         return self
@@ -64,8 +72,7 @@ class TasksForSpark:
 
     def load(self) -> Callable[[], list[dict[str, Any]]]:
         """Return what reads the rows."""
-        source = self._source(self._options)
-        schema = source.schema()
+        source, schema = self._source(self._options), self._schema
 
         def rows() -> list[dict[str, Any]]:
             reader = pickle.loads(pickle.dumps(source.reader(schema)))

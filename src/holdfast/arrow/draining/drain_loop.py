@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +40,9 @@ MAX_BYTES = 256 * 2**20
 
 DEFAULT_GROUP = "default"
 
+IN_FLIGHT_MAX = 8
+"""Each more of them is run again after a kill, and two hide nearly all that one costs by itself."""
+
 _LOOK_SECONDS = 0.25
 """How long a drain that waits for messages takes to see that it should stop."""
 
@@ -48,8 +53,13 @@ _PAUSE_SECONDS_MIN = 0.01
 class Engine(Protocol):
     """Runs the batches of a drain."""
 
-    def run(self, queue: PersistentQueue, reservation: Reservation, size_bytes: int, damage: list[Damage]) -> None:
-        """Run a batch; add the messages that could not be read to the damage, unless a task has noted them."""
+    def prepare(
+        self, queue: PersistentQueue, reservation: Reservation, size_bytes: int, damage: list[Damage]
+    ) -> Callable[[], object]:
+        """Return what runs a batch, in whichever thread.
+
+        It adds the messages that could not be read to the damage, unless a task has noted them.
+        """
 
     def release(self) -> None:
         """Release what the batches needed, before the lock of the drain is released."""
@@ -69,6 +79,8 @@ class DrainOptions:
         How long to wait for another drain of the group to end.
     on_progress : callable or None
         Called with a :class:`DrainProgress` after each batch.
+    in_flight : int
+        How many batches run at once; they are committed in their order.
     """
 
     max_bytes: int | None = MAX_BYTES
@@ -76,11 +88,25 @@ class DrainOptions:
     group: str = DEFAULT_GROUP
     lock_timeout: float = 0
     on_progress: Callable[[DrainProgress], object] | None = None
+    in_flight: int = 1
 
     def __post_init__(self) -> None:
+        if not 1 <= self.in_flight <= IN_FLIGHT_MAX:
+            raise ConfigError(f"in_flight is 1 to {IN_FLIGHT_MAX} batches, not {self.in_flight}")
         for name, value in (("max_bytes", self.max_bytes), ("max_messages", self.max_messages)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is at least 1, or None for no bound; not {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch that was started: ``finish`` returns when it has run, and raises what it raised."""
+
+    reservation: Reservation
+    size_bytes: int
+    damage: list[Damage]
+    started: float
+    finish: Callable[[], object]
 
 
 class DrainLoop:
@@ -105,12 +131,14 @@ class DrainLoop:
         self._engine = engine
         self._options = options
         self._is_stopping = False
+        self._running: deque[_Batch] = deque()
+        self._executor: ThreadPoolExecutor | None = None
         self._batch_ids: list[str] = []
         self._damage: list[Damage] = []
         self._count = self._size_bytes = self._resumed_count = 0
 
     def stop(self) -> None:
-        """End after the batch at hand, for good; from any thread, from a signal handler, and from ``fn``."""
+        """End after the batches at hand, for good; from any thread, from a signal handler, and from ``fn``."""
         self._is_stopping = True  # and no more: a signal handler must not wait for a lock
 
     def run(self, until: str = "snapshot") -> DrainReport:
@@ -130,7 +158,8 @@ class DrainLoop:
         TransactionStateError
             The batch was given back meanwhile.
         Exception
-            What ``fn`` raises comes out. Its batch stays reserved: the next drain runs it again, under the same id.
+            What ``fn`` raises comes out. Its batch stays reserved, and so do those in flight behind it: the next drain
+            runs them again, under the same ids.
         """
         if until not in ("snapshot", "forever"):
             raise ConfigError(f"until is 'snapshot' or 'forever', not {until!r}")
@@ -138,10 +167,6 @@ class DrainLoop:
         with self._opened() as queue:
             has_opened = queue is not self._queue and queue.is_owner  # else others have heard of earlier damage
             known = () if has_opened else queue.recovery.damage
-            for reservation in queue.reservations.held(PREFIX):
-                if not self._is_stopping:
-                    self._resumed_count += 1
-                    self._run_batch(queue, reservation, time.monotonic())
             self._drain(queue, queue.stats().next_offset if until == "snapshot" else None)
             depth = queue.stats().depth
             for each in queue.recovery.damage:  # damage that was met before it could be reserved
@@ -171,25 +196,20 @@ class DrainLoop:
                 stack.enter_context(locked_drain(path, self._options.group, self._options.lock_timeout))
                 queue = stack.enter_context(PersistentQueue(path, mode="shared", group=self._options.group))
             stack.callback(self._engine.release)
+            stack.callback(self._end_running)
+            if self._options.in_flight > 1:
+                self._executor = stack.enter_context(ThreadPoolExecutor(self._options.in_flight, "holdfast-drain"))
             yield queue
 
     def _drain(self, queue: PersistentQueue, end_offset: int | None) -> None:
+        resumed = deque(queue.reservations.held(PREFIX))
         pause = _PAUSE_SECONDS_MIN
-        while not self._is_stopping:
-            started = time.monotonic()
-            try:
-                reservation = queue.reservations.take(
-                    prefix=PREFIX,
-                    max_messages=self._options.max_messages,
-                    max_bytes=self._options.max_bytes,
-                    end_offset=end_offset,
-                )
-            except ShutDown as error:
-                log_left(queue.path, error)
-                return
-            if reservation is not None:
-                self._run_batch(queue, reservation, started)
+        while self._running or not self._is_stopping:
+            has_room = len(self._running) < self._options.in_flight and not self._is_stopping
+            if has_room and self._start_next(queue, resumed, end_offset):
                 pause = _PAUSE_SECONDS_MIN
+            elif self._running:  # what comes behind it may wait for its commit: messages of one order key do
+                self._finish_oldest(queue)
             elif end_offset is not None:
                 return
             elif queue.mode == "shared":  # only its owner knows whether there is more
@@ -200,26 +220,61 @@ class DrainLoop:
 
     # -- One batch ---------------------------------------------------------------------------------------------------
 
-    def _run_batch(self, queue: PersistentQueue, reservation: Reservation, started: float) -> None:
+    def _start_next(self, queue: PersistentQueue, resumed: deque[Reservation], end_offset: int | None) -> bool:
+        """Start the next batch; False if there is nothing to take now."""
+        started = time.monotonic()
+        if resumed:
+            self._resumed_count += 1
+            reservation: Reservation | None = resumed.popleft()
+        else:
+            try:
+                reservation = queue.reservations.take(
+                    prefix=PREFIX,
+                    max_messages=self._options.max_messages,
+                    max_bytes=self._options.max_bytes,
+                    end_offset=end_offset,
+                )
+            except ShutDown as error:
+                log_left(queue.path, error)
+                self._is_stopping = True
+                return False
+        if reservation is None:
+            return False
         size = queue.reservations.size_bytes(reservation)
         damage = missing_files(queue, reservation)
-        try:
-            self._engine.run(queue, reservation, size, damage)
-        except BaseException as error:
-            error.add_note(
-                f"batch {reservation.id} stays reserved: the next drain runs it again, with the same messages"
-            )
-            raise
+        with _said_to_stay(reservation):
+            run = self._engine.prepare(queue, reservation, size, damage)
+        finish = run if self._executor is None else self._executor.submit(run).result
+        self._running.append(_Batch(reservation, size, damage, started, finish))
+        return True
+
+    def _finish_oldest(self, queue: PersistentQueue) -> None:
+        batch = self._running.popleft()
+        with _said_to_stay(batch.reservation):
+            batch.finish()
         notes = LossNotes(OsStorage(), QueueDirectory(queue.path).group(self._options.group))
-        damage += notes.read(reservation.id)
-        queue.reservations.commit(reservation)
-        notes.remove()
+        damage = [*batch.damage, *notes.read(batch.reservation.id)]
+        queue.reservations.commit(batch.reservation)
+        if not self._running:  # they may be writing theirs
+            notes.remove()
         for each in damage:
             self._lose(queue, each)
-        self._batch_ids.append(reservation.id)
-        self._count += reservation.count
-        self._size_bytes += size
-        self._tell(queue, reservation, size, time.monotonic() - started)
+        self._batch_ids.append(batch.reservation.id)
+        self._count += batch.reservation.count
+        self._size_bytes += batch.size_bytes
+        self._tell(queue, batch.reservation, batch.size_bytes, time.monotonic() - batch.started)
+
+    def _end_running(self) -> None:
+        """Say what becomes of the batches behind one that has failed; they have ended by now."""
+        for batch in self._running if self._executor is not None else ():
+            try:
+                batch.finish()
+            except BaseException as error:  # the first one is raised
+                logger.error("batch %s failed, too, and stays reserved: %s", batch.reservation.id, error)
+            else:
+                logger.warning("batch %s has run and stays reserved: one before it failed", batch.reservation.id)
+        self._running.clear()
+        self._executor = None
 
     def _lose(self, queue: PersistentQueue, damage: Damage) -> None:
         logger.error("drain of %s: %s", queue.path, damage)
@@ -237,6 +292,16 @@ class DrainLoop:
         )
         if self._options.on_progress is not None:
             self._options.on_progress(progress)
+
+
+@contextmanager
+def _said_to_stay(reservation: Reservation) -> Iterator[None]:
+    """Add to an error what becomes of the batch that it ends."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"batch {reservation.id} stays reserved: the next drain runs it again, with the same messages")
+        raise
 
 
 def make_group(path: str | os.PathLike[str], group: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.arrow.draining.drain_loop import DEFAULT_GROUP, MAX_BYTES, DrainLoop, DrainOptions
@@ -39,18 +40,36 @@ class SparkEngine:
         The session.
     fn : callable
         Takes the DataFrame and the batch's id.
+    columns : sequence of str or None
+        Those of the DataFrame; None: all.
+    in_flight : int
+        How many batches run at once.
     """
 
-    def __init__(self, spark: SparkSession, fn: RunBatch) -> None:
+    def __init__(self, spark: SparkSession, fn: RunBatch, columns: Sequence[str] | None, in_flight: int) -> None:
+        from holdfast.spark.reading.schema import schema_with
+
         self._spark = spark
         self._fn = fn
+        self._schema = schema_with(columns)
+        self._in_flight = in_flight
         self._driver_lock = DriverLock(spark)
         self._is_registered = False
 
-    def run(self, queue: PersistentQueue, reservation: Reservation, size_bytes: int, damage: list[Damage]) -> None:
-        """Run a batch, once no JVM of an earlier drain writes any more."""
+    def prepare(
+        self, queue: PersistentQueue, reservation: Reservation, size_bytes: int, damage: list[Damage]
+    ) -> Callable[[], object]:
+        """Return what runs a batch, once no JVM of an earlier drain writes any more."""
         self._driver_lock.take(QueueDirectory(queue.path).group(queue.group) / "drain.jvm")
-        self._fn(self._frame(queue, reservation, size_bytes, damage), reservation.id)
+        run = partial(self._fn, self._frame(queue, reservation, size_bytes, damage), reservation.id)
+        return run if self._in_flight == 1 else self._for_another_thread(run)
+
+    def _for_another_thread(self, run: Callable[[], object]) -> Callable[[], object]:
+        """Return a function with the session, the pool and the tags of this thread."""
+        from pyspark import inheritable_thread_target
+
+        inheriting: Callable[[], object] = inheritable_thread_target(self._spark)(run)
+        return inheriting
 
     def release(self) -> None:
         """Release the lock of the JVM, so that the next drain need not wait for it."""
@@ -60,14 +79,14 @@ class SparkEngine:
         from holdfast.spark.draining.source import frame_from_driver, frame_in_tasks, register
 
         if reservation.count <= _DRIVER_COUNT_MAX and size <= _DRIVER_BYTES_MAX:
-            return frame_from_driver(self._spark, plan_drain(queue, reservation, 1), damage.append)
+            return frame_from_driver(self._spark, plan_drain(queue, reservation, 1), self._schema, damage.append)
         if not self._is_registered:
             register(self._spark)
             self._is_registered = True
         context = getattr(self._spark, "sparkContext", None)  # Spark Connect has none
         parallelism = _CONNECT_PARALLELISM if context is None else context.defaultParallelism
         task_count = task_count_for(size, parallelism)
-        return frame_in_tasks(self._spark, plan_drain(queue, reservation, task_count))
+        return frame_in_tasks(self._spark, plan_drain(queue, reservation, task_count), self._schema)
 
 
 class SparkDrainer:
@@ -88,6 +107,10 @@ class SparkDrainer:
         Messages of one batch.
     group : str
         The consumer group; a missing one is created: it begins with the oldest message that is still there.
+    columns : sequence of str or None
+        The columns of the DataFrame, in this order; None: all. Fewer are faster, as Spark does not tell which it needs.
+    in_flight : int
+        How many batches run at once, each in a thread of its own. They are committed in their order.
     lock_timeout : float, seconds
         How long to wait for another drain of the group to end.
     on_progress : callable or None
@@ -103,14 +126,16 @@ class SparkDrainer:
         max_bytes: int | None = MAX_BYTES,
         max_messages: int | None = None,
         group: str = DEFAULT_GROUP,
+        columns: Sequence[str] | None = None,
+        in_flight: int = 1,
         lock_timeout: float = 0,
         on_progress: Callable[[DrainProgress], object] | None = None,
     ) -> None:
-        options = DrainOptions(max_bytes, max_messages, group, lock_timeout, on_progress)
-        self._loop = DrainLoop(queue, SparkEngine(spark, fn), options)
+        options = DrainOptions(max_bytes, max_messages, group, lock_timeout, on_progress, in_flight)
+        self._loop = DrainLoop(queue, SparkEngine(spark, fn, columns, in_flight), options)
 
     def stop(self) -> None:
-        """End after the batch at hand, for good; from any thread, from a signal handler, and from ``fn``."""
+        """End after the batches at hand, for good; from any thread, from a signal handler, and from ``fn``."""
         self._loop.stop()
 
     def run(self, until: str = "snapshot") -> DrainReport:
@@ -130,7 +155,8 @@ class SparkDrainer:
         TransactionStateError
             The batch was given back meanwhile.
         Exception
-            What ``fn`` raises comes out. Its batch stays reserved: the next drain runs it again, under the same id.
+            What ``fn`` raises comes out. Its batch stays reserved, and so do those in flight behind it: the next drain
+            runs them again, under the same ids.
         """
         return self._loop.run(until)
 
@@ -143,13 +169,15 @@ def drain(
     max_bytes: int | None = MAX_BYTES,
     max_messages: int | None = None,
     group: str = DEFAULT_GROUP,
+    columns: Sequence[str] | None = None,
+    in_flight: int = 1,
     until: str = "snapshot",
     lock_timeout: float = 0,
     on_progress: Callable[[DrainProgress], object] | None = None,
 ) -> DrainReport:
     """Drain a queue: parameters and errors as :class:`SparkDrainer` and its :meth:`~SparkDrainer.run`.
 
-    SIGINT and SIGTERM end it after the current batch, if it runs in the main thread; a second one interrupts.
+    SIGINT and SIGTERM end it after the current batches, if it runs in the main thread; a second one interrupts.
     """
     drainer = SparkDrainer(
         queue,
@@ -158,6 +186,8 @@ def drain(
         max_bytes=max_bytes,
         max_messages=max_messages,
         group=group,
+        columns=columns,
+        in_flight=in_flight,
         lock_timeout=lock_timeout,
         on_progress=on_progress,
     )

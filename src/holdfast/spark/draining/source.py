@@ -87,18 +87,20 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(DrainDataSource)
 
 
-def frame_in_tasks(spark: SparkSession, plan: DrainPlan) -> DataFrame:
+def frame_in_tasks(spark: SparkSession, plan: DrainPlan, schema: StructType) -> DataFrame:
     """Return the DataFrame that tasks read from the data files: for batches of any size. The session is registered."""
-    frame: DataFrame = spark.read.format(_NAME).schema(SCHEMA).option(_PLAN, plan.to_text()).load()
+    frame: DataFrame = spark.read.format(_NAME).schema(schema).option(_PLAN, plan.to_text()).load()
     return frame
 
 
-def frame_from_driver(spark: SparkSession, plan: DrainPlan, on_loss: Callable[[Damage], None]) -> DataFrame:
+def frame_from_driver(
+    spark: SparkSession, plan: DrainPlan, schema: StructType, on_loss: Callable[[Damage], None]
+) -> DataFrame:
     """Return the DataFrame of a small batch, read here and now: that takes no task."""
     import pyarrow as pa
 
-    fields = chosen_fields(SCHEMA)
+    fields = chosen_fields(schema)
     batches = [each for parts in plan.tasks for each in read_parts(plan, parts, fields, plan.deliveries, on_loss)]
     table = pa.Table.from_batches(batches, schema_of(fields))
-    frame: DataFrame = spark.createDataFrame(table, SCHEMA)
+    frame: DataFrame = spark.createDataFrame(table, schema)
     return frame

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -45,3 +47,13 @@ def chosen_fields(schema: StructType) -> list[Field]:
                 "Make columns of payloads with holdfast.spark.with_json(df, schema)"
             )
     return [(field.name, _ARROW[field.name]) for field in schema.fields]
+
+
+def schema_with(names: Sequence[str] | None) -> StructType:
+    """Return the schema of these columns, all of them if None; raises ConfigError for unknown names, and for none."""
+    if names is None:
+        return SCHEMA
+    unknown = [name for name in names if name not in _ARROW]
+    if unknown or not names or isinstance(names, str):
+        raise ConfigError(f"columns are a list of {', '.join(_ARROW)}; not {names!r}")
+    return StructType([SCHEMA[name] for name in dict.fromkeys(names)])

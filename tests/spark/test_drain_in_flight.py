@@ -1,0 +1,200 @@
+"""Several batches of a drain that run at once: each is reserved under its own id, and they are committed in order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import ConfigError, PersistentQueue
+from holdfast.spark import SparkDrainer, drain
+from support.spark.drains import TablesForSpark, TasksForSpark, fill
+
+pytestmark = pytest.mark.usefixtures("arrow_packages")
+
+SPARK: Any = TablesForSpark()
+SECONDS = 30
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A queue of 1,000 messages."""
+    fill(tmp_path / "q", range(1000))
+    return tmp_path / "q"
+
+
+def first_of(batch_id: str) -> int:
+    """Return the first offset of a batch."""
+    return int(batch_id.rsplit("-", 1)[1])
+
+
+class Sink:
+    """Replaces what it has of a batch. The batches that begin with an offset of ``waits`` wait for their event."""
+
+    def __init__(self) -> None:
+        self.batches: dict[str, list[int]] = {}
+        self.waits: dict[int, threading.Event] = {}
+        self.has: dict[int, threading.Event] = {first: threading.Event() for first in range(0, 1000, 100)}
+        self.calls: list[str] = []
+
+    def __call__(self, table: Any, batch_id: str) -> None:
+        self.calls.append(batch_id)
+        first = first_of(batch_id)
+        if first in self.waits:
+            assert self.waits[first].wait(SECONDS)
+        self.batches[batch_id] = table.column("offset").to_pylist()
+        if first in self.has:
+            self.has[first].set()
+
+    @property
+    def offsets(self) -> list[int]:
+        """Everything that has arrived."""
+        return sorted(offset for batch in self.batches.values() for offset in batch)
+
+
+def test_the_next_batch_runs_beside_the_first_one_and_is_committed_behind_it(path: Path) -> None:
+    """The first one waits for what the second one has written; a third one has no room before it is committed."""
+    sink, progress = Sink(), list[int]()
+    sink.waits[0] = sink.has[100]
+    report = drain(
+        path,
+        SPARK,
+        sink,
+        max_messages=100,
+        group="night",
+        in_flight=2,
+        on_progress=lambda each: progress.append(first_of(each.batch_id)),
+    )
+    assert [first_of(each) for each in sink.batches][:2] == [100, 0]
+    assert progress == [first_of(each) for each in report.batch_ids] == list(range(0, 1000, 100))
+    assert (report.message_count, report.depth, report.resumed_count) == (1000, 0, 0)
+    assert sink.offsets == list(range(1000))
+
+
+def test_what_is_behind_a_batch_that_failed_stays_reserved_with_it(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether it has run or failed as well; the next drain runs all of them again, under their ids."""
+    sink = Sink()
+
+    def fail(table: Any, batch_id: str) -> None:
+        sink(table, batch_id)
+        if first_of(batch_id) == 100:
+            assert sink.has[200].wait(SECONDS)
+            raise RuntimeError("the first one")
+        if first_of(batch_id) == 300:
+            raise RuntimeError("another one")
+
+    with pytest.raises(RuntimeError, match="the first one") as caught, caplog.at_level(logging.WARNING):
+        drain(path, SPARK, fail, max_messages=100, group="night", in_flight=3)
+    stays = [each for each in sink.calls if first_of(each) >= 100]
+    assert [first_of(each) for each in sorted(stays, key=first_of)] == [100, 200, 300]
+    assert caught.value.__notes__ == [
+        f"batch {min(stays, key=first_of)} stays reserved: the next drain runs it again, with the same messages"
+    ]
+    assert [record.message.split("-")[-1] for record in caplog.records] == [
+        "200 has run and stays reserved: one before it failed",
+        "300 failed, too, and stays reserved: another one",
+    ]
+    sink.calls.clear()
+    report = drain(path, SPARK, sink, max_messages=400, group="night", in_flight=2)
+    assert set(report.batch_ids[:3]) == set(stays)
+    assert (report.resumed_count, report.message_count, report.depth) == (3, 900, 0)
+    assert sink.offsets == list(range(1000))
+
+
+def test_messages_of_one_order_key_are_never_in_two_batches_at_once(tmp_path: Path) -> None:
+    """The next batch with that key waits for the commit of the first one; nothing is left for another drain."""
+    running: list[str] = []
+    rows: list[int] = []
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
+        for number in range(50):
+            queue.put(b"%d" % number, order_key="one")
+
+    def alone(table: Any, batch_id: str) -> None:
+        running.append(batch_id)
+        assert running == [batch_id]
+        rows.extend(table.column("offset").to_pylist())
+        running.remove(batch_id)
+
+    report = drain(tmp_path / "q", SPARK, alone, max_messages=10, group="night", in_flight=4)
+    assert rows == list(range(50))
+    assert (len(report.batch_ids), report.depth) == (5, 0)
+
+
+def test_stop_finishes_the_batches_at_hand(path: Path) -> None:
+    """All of those that run, and no other one begins."""
+    sink = Sink()
+    sink.waits[0] = sink.has[100]
+
+    def stopped(table: Any, batch_id: str) -> None:
+        if first_of(batch_id) == 100:
+            drainer.stop()
+        sink(table, batch_id)
+
+    drainer = SparkDrainer(path, SPARK, stopped, max_messages=100, group="night", in_flight=2)
+    report = drainer.run("forever")
+    assert [first_of(each) for each in report.batch_ids] == [0, 100]
+    assert sink.offsets == list(range(200))
+    assert report.depth == 800
+
+
+def test_losses_that_the_tasks_of_another_batch_have_noted_are_not_forgotten(path: Path) -> None:
+    """The notes of a batch stay until no batch runs, though one before it is committed meanwhile."""
+    fill(path, range(1000, 6000))
+    file = sorted((path / "data").iterdir())[-2]
+    content = bytearray(file.read_bytes())
+    at = content.index(b'{"id": ', len(content) // 2)
+    lost = int(content[at + 7 : content.index(b",", at)])
+    content[at] ^= 1
+    file.write_bytes(content)
+    has_noted, committed = threading.Event(), threading.Event()
+    offsets: list[int] = []
+
+    def write(rows: Any, batch_id: str) -> None:
+        if first_of(batch_id) == 0:
+            assert has_noted.wait(SECONDS)
+        offsets.extend(row["offset"] for row in rows())
+        if first_of(batch_id) == 3000:
+            assert list((path / "groups" / "night").glob("lost-*.json"))
+            has_noted.set()
+            assert committed.wait(SECONDS)
+
+    spark: Any = TasksForSpark()
+    report = drain(
+        path, spark, write, max_messages=3000, group="night", in_flight=2, on_progress=lambda _: committed.set()
+    )
+    assert [list(each.offsets) for each in report.damage] == [[lost]]
+    assert sorted(offsets) == sorted(set(range(6000)) - {lost})
+    assert not list((path / "groups" / "night").glob("lost-*.json"))
+
+
+def test_a_batch_has_the_columns_that_are_asked_for(path: Path) -> None:
+    """In their order, whether tasks read it or the driver."""
+    tables: list[Any] = []
+    drain(path, SPARK, lambda table, _: tables.append(table), columns=["offset", "payload"], max_messages=1, group="a")
+    assert {tuple(table.column_names) for table in tables} == {("offset", "payload")}
+    rows: list[Any] = []
+    fill(path, range(1000, 2000))
+    spark: Any = TasksForSpark()
+    drain(path, spark, lambda read, _: rows.extend(read()), columns=["priority", "offset"], group="b")
+    assert rows == [{"priority": 0, "offset": offset} for offset in range(2000)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"in_flight": 0}, "in_flight is 1 to 8 batches, not 0"),
+        ({"in_flight": 9}, "in_flight is 1 to 8 batches, not 9"),
+        ({"columns": ["offset", "size"]}, r"columns are a list of payload, offset, .*; not \['offset', 'size'\]"),
+        ({"columns": []}, r"not \[\]"),
+        ({"columns": "offset"}, "not 'offset'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(path: Path, options: dict[str, Any], message: str) -> None:
+    """Before anything is opened."""
+    with pytest.raises(ConfigError, match=message):
+        drain(path, SPARK, lambda _, __: None, **options)
