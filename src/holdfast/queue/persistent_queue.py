@@ -254,7 +254,7 @@ class PersistentQueue:
         if type(payload) is not bytes:
             payload = as_bytes(payload)
         if len(payload) > self._record_bytes_max:
-            raise too_large(payload, self._record_bytes_max)
+            self._check_size(payload)
         side = self._write_side or self._require_write_side()
         seconds = None if block and timeout is None else wait_for(block, timeout)
         is_plain = delay is None and not_before is None and ttl is None and dedup_id is None and order_key is None
@@ -270,7 +270,7 @@ class PersistentQueue:
         For layers above that put the same headers again and again: ``CommonHeaders.encoded``.
         """
         if len(payload) > self._record_bytes_max:
-            raise too_large(payload, self._record_bytes_max)
+            self._check_size(payload)
         return (self._write_side or self._require_write_side()).put(payload, headers, timeout)
 
     def put_many(self, payloads: Iterable[bytes | Put], *, timeout: float | None = None) -> range:
@@ -309,8 +309,14 @@ class PersistentQueue:
             return range(end, end)
         largest = max(batch, key=len)
         if len(largest) > self._record_bytes_max:
-            raise too_large(largest, self._record_bytes_max)
+            self._check_size(largest)
         return side.put_many(batch, wait_for(True, timeout), headers)
+
+    def _check_size(self, payload: bytes) -> None:
+        """Raise RecordTooLargeError, unless another process has changed what is too large."""
+        bound = self.settings["record_bytes_max"]
+        if len(payload) > bound:
+            raise too_large(payload, bound)
 
     def put_nowait(self, payload: bytes) -> int:
         """Append one message without waiting for space: ``put(payload, block=False)``."""
@@ -484,7 +490,7 @@ class PersistentQueue:
     @property
     def maxsize(self) -> int:
         """The bound of the queue, in messages; 0 means no bound. :meth:`configure` changes it."""
-        return self._handle.capacity.maxsize
+        return self.settings["maxsize"]
 
     # -- Settings ----------------------------------------------------------------------------------------------------
 
@@ -492,6 +498,8 @@ class PersistentQueue:
     def settings(self) -> Settings:
         """All settings of the queue and of this handle's group, as they count now, in a copy."""
         self._lifecycle.check()
+        self._handle.refresh_settings()
+        self._record_bytes_max = self._handle.settings.values["record_bytes_max"]
         return self._handle.settings.values.copy()
 
     def configure(self, *, reset: Iterable[str] = (), **settings: Unpack[Settings]) -> None:
@@ -503,7 +511,7 @@ class PersistentQueue:
             Names of settings that get their defaults again.
         **settings
             As in the constructor. They count here at once; ``data_file_bytes`` from the next data file on, ``flush``
-            and ``dedup_max`` from the next opening.
+            and ``dedup_max`` once another handle owns the queue, or this one opens it anew.
 
         Raises
         ------

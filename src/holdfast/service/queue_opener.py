@@ -10,6 +10,7 @@ from typing import Any, TypedDict, cast
 
 from holdfast.clock import Clock
 from holdfast.errors import ConfigError, QueueLockedError, UsageError
+from holdfast.persistence.filesystem.access import check_around
 from holdfast.persistence.filesystem.layout import make_parents, open_if_there
 from holdfast.persistence.filesystem.removal import find_remains, remove_remains
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
@@ -151,6 +152,7 @@ class QueueOpener:
                     logger.warning("removing %s: the deletion of queue %r was cut off", remains, name)
                     self.remove(name, remains)
             found = open_if_there(storage, self._path / "queue.json")
+            check_around(storage, self._path)
         if found is not None:
             found.close()
             raise ConfigError(

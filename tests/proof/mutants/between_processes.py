@@ -469,4 +469,20 @@ BETWEEN_PROCESSES = (
         "self.is_over(in_hand_count, None):\n",
         "loops",
     ),
+    Mutation(
+        "close-without-a-sync",
+        "What a client has put under a policy without syncs is not synced as it closes.",
+        "queue/client/shared_engine.py",
+        "            closing.callback(self._flush_last)\n",
+        "",
+        "handing over",
+    ),
+    Mutation(
+        "dead-sessions-without-end",
+        "An owner remembers the number of every session that it has ever had.",
+        "persistence/ownership/sessions.py",
+        "        if len(self._dead) > _DEAD_MAX:\n",
+        "        if False:\n",
+        "handing over",
+    ),
 )

@@ -37,7 +37,6 @@ class Answering:
     """
 
     def __init__(self) -> None:
-        self.loop: ServerLoop | None = None
         self.told: list[tuple[str, int]] = []
         self.rounds: list[int] = []
         self.round_count = 0
@@ -64,9 +63,6 @@ class Answering:
             raise ValueError("a fault of the handler")
         if verb == "size":
             payloads = [bytes(1000)] * (int(count) // 1000)
-        if verb == "close":
-            assert self.loop is not None
-            self.loop.close_connection(connection)
         self._fails = frame.body == b"fail round"
         self._breaks = verb == "break"
         answer = connection, encode_frame(REPLY, frame.request_id, frame.body, payloads)
@@ -125,7 +121,6 @@ class Served:
         self.clients: list[socket.socket] = []
         self.refused = ""
         self.loop = ServerLoop(listening(path), self.handler, self._check, clock or SystemClock())
-        self.handler.loop = self.loop
 
     def _check(self, sock: socket.socket) -> None:
         assert sock.family == socket.AF_UNIX
@@ -180,6 +175,14 @@ def served(path: Path, clock: Clock | None = None) -> Iterator[Served]:
 def request(request_id: int, body: bytes, *payloads: bytes) -> list[bytes]:
     """Return the buffers of a request."""
     return encode_frame(REQUEST, request_id, body, payloads)
+
+
+def cut_off(loop: ServerLoop, number: int) -> None:
+    """Have a loop find that a client has hung up."""
+    connection = loop._connections.get(number)
+    if connection is not None:
+        with suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RD)
 
 
 def is_closed(client: socket.socket) -> bool:

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from holdfast import ClosedError
+from holdfast import ClosedError, RetryableError, UsageError
 from holdfast.clock import SystemClock
 from holdfast.errors import Empty, Full, HoldfastError
 from holdfast.queue.client import link as module
 from holdfast.queue.client.link import LinkLostError, OwnerLink, SocketLink, never
 from holdfast.queue.protocol.error_text import as_text
-from holdfast.queue.protocol.frames import REPLY, Frame, encode_frame
+from holdfast.queue.protocol.frames import FRAME_BYTES_MAX, REPLY, Frame, encode_frame
 from holdfast.queue.protocol.messages import (
     AnyRequest,
+    Commit,
     Done,
     Hello,
     Put,
@@ -32,7 +33,7 @@ from holdfast.queue.protocol.messages import (
     encode,
 )
 from holdfast.queue.transport.server_loop import ServerLoop
-from support.processes.served import listening
+from support.processes.served import cut_off, listening
 from support.processes.threads import Threads, wait_until
 
 EPOCH = bytes(16)
@@ -260,7 +261,7 @@ def test_a_request_without_a_bound_ends_with_its_connection(
 
     def cut(request: Any) -> tuple[Done, list[bytes]] | None:
         if isinstance(request, Hello):
-            server.loop.close_connection(2)
+            cut_off(server.loop, 2)
         return _is_hello(request)
 
     link.greet(0, "0123456789abcdef.making")
@@ -272,7 +273,7 @@ def test_a_request_without_a_bound_ends_with_its_connection(
 
 def test_a_connection_that_was_cut_off_while_idle_is_replaced(server: Serving, link: SocketLink) -> None:
     """The request was not sent, so it is no matter which connection has it."""
-    server.loop.close_connection(1)
+    cut_off(server.loop, 1)
     wait_until(lambda: server.handler.ended == [1])
     assert link.ask(VERB, (), 0.0).reply == Done({})
     assert server.handler.asked[-1] == (2, VERB)
@@ -282,7 +283,7 @@ def test_a_connection_that_ends_before_the_answer_may_have_done_the_request(serv
     """The caller decides whether to send it again."""
 
     def cut(request: Any) -> None:
-        server.loop.close_connection(1)
+        cut_off(server.loop, 1)
 
     server.handler.reply = cut
     with pytest.raises(LinkLostError) as caught:
@@ -416,3 +417,14 @@ def test_an_owner_that_is_closed_is_lost(error: Exception, raised: type[Exceptio
 def test_no_wait_is_over_by_default() -> None:
     """Only a consumer says so."""
     assert not never()
+
+
+def test_a_commit_that_acknowledges_too_much_is_refused_for_good(link: SocketLink) -> None:
+    """Beside fewer acknowledgements, puts that do not fit into the frame are staged by the next attempt."""
+    receipts = [(2**63 + each, each) for each in range(300_000)]
+    commit = Commit(bytes(16), "t", {}, None, "g", receipts, False, [])
+    with pytest.raises(UsageError, match="acknowledges 300,000 messages: commit after fewer"):
+        link.ask(commit, (), 0.0)
+    commit = Commit(bytes(16), "t", {}, None, "g", receipts[:10], False, [])
+    with pytest.raises(RetryableError, match="does not own the queue any more"):
+        link.ask(commit, [bytes(FRAME_BYTES_MAX)], 0.0)

@@ -16,11 +16,14 @@ import pytest
 from holdfast import (
     CommitUnknownError,
     ConfigError,
+    FlushPolicy,
     GroupNotFoundError,
     LeaseExpiredError,
     LockTimeoutError,
     PersistentQueue,
     QueueLockedError,
+    RecordTooLargeError,
+    RetryableError,
     StorageError,
 )
 from holdfast.errors import Empty, Full
@@ -29,8 +32,10 @@ from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.ownership.owner_lock import is_owned
 from holdfast.queue.client import link, shared_engine
+from holdfast.queue.client.membership import Membership
 from holdfast.queue.consumer.read_side import MakeVote, ReadSide
 from holdfast.queue.dispatch.taken_runs import TakenRuns
+from holdfast.queue.producer.write_side import WriteSide
 from support.processes.children import Child, child, run_script
 from support.processes.threads import Threads, wait_until
 
@@ -87,6 +92,13 @@ def test_settings_that_a_handle_changes_count_for_it_at_once(tmp_path: Path, is_
         queue.configure(record_bytes_max=20, max_deliveries=3)
         assert (queue.settings["record_bytes_max"], queue.settings["max_deliveries"]) == (20, 3)
         assert queue.put(bytes(20)) == 0
+        other = second if is_owner else first
+        assert other.put_many([bytes(20)]) == range(1, 2)  # what it refused before is looked up anew
+        assert (other.settings["record_bytes_max"], other.settings["max_deliveries"]) == (20, 3)
+        queue.configure(maxsize=7)
+        assert other.maxsize == 7
+        with pytest.raises(RecordTooLargeError):
+            other.put(bytes(21))
     with PersistentQueue(path, mode="exclusive") as queue:
         assert queue.settings["record_bytes_max"] == 20
 
@@ -462,3 +474,43 @@ def test_who_waits_for_messages_of_a_group_that_is_deleted_hears_of_it(tmp_path:
             owner.put(b"a")
             threads.join()
             assert len(raised) == 2
+
+
+def test_the_queue_may_come_to_ask_for_more_syncs_than_a_handle_that_is_open(tmp_path: Path) -> None:
+    """Its own wish counts no more then."""
+    path, every = tmp_path / "q", FlushPolicy.every(commits=10, seconds=1.0)
+    with (
+        PersistentQueue(path, flush=FlushPolicy.never()) as owner,
+        PersistentQueue(path, flush=every) as client,
+    ):
+        assert client.settings["flush"] == FlushPolicy.never()
+        owner.configure(flush=FlushPolicy.every_commit())
+        assert client.settings["flush"] == FlushPolicy.every_commit()
+
+
+@pytest.mark.parametrize(("flush", "count"), [(FlushPolicy.never(), 1), (FlushPolicy.every_commit(), 0)], ids=str)
+def test_a_client_that_is_closed_has_synced_what_it_has_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: FlushPolicy, count: int
+) -> None:
+    """By its owner, unless each commit was synced already."""
+    flushed: list[int] = []
+    monkeypatch.setattr(WriteSide, "flush", lambda side: flushed.append(side.next_offset))
+    with PersistentQueue(tmp_path / "q", flush=flush), PersistentQueue(tmp_path / "q") as client:
+        client.put(b"a")
+        client.close()
+        assert flushed == [1] * count
+
+
+def test_a_client_that_cannot_have_it_synced_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And is closed."""
+    with PersistentQueue(tmp_path / "q", flush=FlushPolicy.never()), PersistentQueue(tmp_path / "q") as client:
+        client.put(b"a")
+
+        def silent(*_: object) -> None:
+            raise RetryableError("the owner is stopped")
+
+        monkeypatch.setattr(Membership, "ask_present", silent)
+        client.close()
+    assert "may not be synced: the owner is stopped" in caplog.text

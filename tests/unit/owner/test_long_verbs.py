@@ -191,3 +191,32 @@ def test_a_verb_that_is_over_has_its_result() -> None:
     assert ended.is_over
     with pytest.raises(RetryableError, match="ask again"):
         ended.result()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        {"verb": "flush"},
+        {"verb": "resolve"},
+        {"verb": "collect", "older_than_seconds": 0.0, "id_prefix": ""},
+        {"verb": "commit_jointly", "application": "a", "version": 1, "ids": [], "is_remembered": True},
+        {"verb": "abort_jointly", "application": "a", "version": 2},
+    ],
+    ids=lambda verb: str(verb["verb"]),
+)
+def test_a_verb_that_syncs_keeps_no_client_waiting(
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch, verb: dict[str, Any]
+) -> None:
+    """A put is done while its disk is slow."""
+    may_go_on, run = threading.Event(), LongVerb._run
+
+    def held(self: LongVerb) -> None:
+        assert may_go_on.wait(30)
+        run(self)
+
+    monkeypatch.setattr(LongVerb, "_run", held)
+    request = client.send(Verb("", verb))
+    assert served.connect().ask(putting(2), [b"e"]) == Offsets(4, 1)
+    assert client.reply(request) is None
+    may_go_on.set()
+    assert answer(served, client, request) == Done({})

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from holdfast import Empty, FlushPolicy, GroupNotFoundError, UsageError
+from holdfast import Empty, FlushPolicy, GroupNotFoundError, TransactionNotFoundError, UsageError
+from holdfast.queue.owner.verbs import perform_verb
 from holdfast.queue.protocol.messages import Verb
 from support.owners.served import GROUP, Client, Served
 
@@ -102,3 +106,17 @@ def test_a_group_that_does_not_exist_is_not_made(client: Client) -> None:
     for verb in ("pause", "resume", "purge"):
         with pytest.raises(GroupNotFoundError):
             client.do(verb, group="missing")
+
+
+def test_the_log_names_the_process_that_has_asked(
+    served: Served, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As far as its session tells; verbs of this very process are its own."""
+    caplog.set_level(logging.INFO, logger="holdfast")
+    served.queue.pid_of = lambda session: 4711 if session == client.session else None
+    prepared = {"verb": "abort_prepared", "id": "t"}
+    for fields in ({"verb": "pause"}, {"verb": "configure", "settings": {"maxsize": 7}}, prepared):
+        with suppress(TransactionNotFoundError):
+            client.ask(Verb(GROUP, fields))
+    perform_verb(served.queue, 0, GROUP, {"verb": "resume"})
+    assert [each.pid for each in caplog.records if hasattr(each, "pid")] == [4711, 4711, 4711, os.getpid()]

@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import ConfigError, UsageError
 from holdfast.persistence.filesystem.storage import File, OsStorage
+from holdfast.persistence.ownership import sessions as module
 from holdfast.persistence.ownership.sessions import NO_NUMBER, SessionFile, Sessions
 from support.processes.children import Signal, child
 from support.processes.interruptions import Kind, interrupted, points_of
@@ -472,3 +473,18 @@ def test_the_files_of_sessions_are_for_this_user_only(tmp_path: Path) -> None:
     assert place.stat().st_mode & 0o777 == 0o700
     assert (place / session.making).stat().st_mode & 0o777 == 0o600
     session.end()
+
+
+def test_an_owner_that_lives_long_remembers_a_bounded_number_of_dead_sessions(
+    storage: SimulatedStorage, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before have no file, and so are found dead again; no session is ever named as none."""
+    monkeypatch.setattr(module, "_DEAD_MAX", 3)
+    numbers = []
+    for _ in range(5):
+        session = admitted(storage, sessions)
+        session.end()
+        numbers += sessions.sweep()
+    assert len(numbers) == 5
+    assert sorted(sessions._dead) == sorted([NO_NUMBER, *numbers[-2:]])
+    assert not any(sessions.is_alive(each) for each in (NO_NUMBER, *numbers))

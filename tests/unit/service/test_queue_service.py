@@ -244,3 +244,16 @@ def test_a_new_service_directory_survives_a_loss_of_power_with_its_first_put(pat
         lost = storage.crash_dropping_unsynced()
     with QueueService(path, mode="exclusive", storage=lost, catalog=False) as service:
         assert service.queue("orders").get(timeout=0) == "order"
+
+
+@pytest.mark.parametrize(("bits", "is_refused"), [(0o777, True), (0o1777, True), (0o775, False), (0o700, False)])
+def test_a_service_is_not_kept_where_every_user_may_write(tmp_path: Path, bits: int, is_refused: bool) -> None:
+    """Each could put a configuration there; one that only looks changes nothing, and takes that for what it is."""
+    tmp_path.chmod(bits)
+    with QueueService(tmp_path) as service:
+        if is_refused:
+            with pytest.raises(ConfigError, match=f"chmod o-w {tmp_path}"):
+                service.queue("q")
+            assert list(tmp_path.iterdir()) == []
+        else:
+            service.queue("q").put(1)

@@ -379,26 +379,6 @@ def test_an_error_of_the_handler_at_the_end_of_a_connection_is_logged(
     assert server.loop.is_running
 
 
-def test_a_connection_is_closed_behind_its_last_answer(server: Served) -> None:
-    """So that a refused hello says why; frames behind it are not looked at."""
-    client = server.connect()
-    client.sendall(b"".join(request(1, b"close") + request(2, b"echo")))
-    assert client.recv(1000).endswith(b"close")
-    assert is_closed(client)
-    wait_until(lambda: len(server.handler.told) == 3)
-    assert [told for told, _ in server.handler.told] == ["connected", "close", "disconnected"]
-
-
-def test_another_thread_closes_a_connection(server: Served) -> None:
-    """Once; a number that is not there is no error."""
-    client = server.connect()
-    wait_until(lambda: ("connected", 1) in server.handler.told)
-    for number in (1, 1, 99):
-        server.loop.close_connection(number)
-    assert is_closed(client)
-    wait_until(lambda: ("disconnected", 1) in server.handler.told)
-
-
 def test_200_clients_at_once_are_served(server: Served) -> None:
     """Each gets its own answers."""
 

@@ -16,6 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.storage import DirectoryStatus, Storage
 
 _WRITABLE_BY_OTHERS = 0o022
+_WRITABLE_BY_ALL = 0o002
 _PARTS = ("data", "groups", "spare", "prepared", ".owner")
 _GROUPS = "groups"
 
@@ -51,6 +52,19 @@ def check_parts(storage: Storage, root: Path, names: Collection[str], *, writabl
 def check_part(storage: Storage, path: Path) -> None:
     """Refuse a part that is not a directory of this user, or that other users may write into. Raises as above."""
     _check_ours(path, _status(storage, path, _belongs(path.parent, path), "move the directory it points to here"))
+
+
+def check_around(storage: Storage, root: Path) -> None:
+    """Refuse a directory of queues into which every user may write: each could replace its configuration, and queues.
+
+    Its owner may be another user, and a group may write: a volume of a container is often made so. Raises as above.
+    """
+    mode = storage.directory_status(root).mode
+    if mode & _WRITABLE_BY_ALL:
+        raise ConfigError(
+            f"{root} can be written by every user (mode {mode:04o}), who could replace its queues and their "
+            f"configuration; take that right away: chmod o-w {root}"
+        )
 
 
 def writable_by_others(storage: Storage, root: Path) -> bool:

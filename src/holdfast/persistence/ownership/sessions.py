@@ -32,6 +32,7 @@ NOTE_BYTES = 512
 _NUMBER_BITS = 32
 _MAKING_BYTES = 8
 _TRIES_MAX = 100
+_DEAD_MAX = 10_000
 _MAKING = re.compile(r"[0-9a-f]{16}\.making")
 _NUMBERED = re.compile(r"([0-9a-f]{8})\.lock")
 _NO_FILE_ERRNOS = DISK_FULL_ERRNOS | {errno.EROFS}
@@ -141,7 +142,8 @@ class SessionNote:
 class Sessions:
     """The sessions of a directory, as its owner sees them. Threads may share it.
 
-    Dead is final: a number that was once found dead is dead for this object, whatever file has its name then.
+    Dead is final: a number that was found dead is dead for this object, whatever file has its name then. It remembers
+    the last 10,000 of them. Of those before, it knows that they have no file, and no more than an owner that has begun.
     """
 
     def __init__(self, storage: Storage, root: Path) -> None:
@@ -150,7 +152,7 @@ class Sessions:
         self._lock = threading.RLock()
         self._alive: set[int] = set()
         self._without_file: set[int] = set()
-        self._dead: set[int] = {NO_NUMBER}
+        self._dead = {NO_NUMBER: None}
         self._unreported: set[int] = set()
 
     def admit(self, making: str) -> int:
@@ -182,7 +184,7 @@ class Sessions:
 
     def _draw(self) -> int:
         """Return a number that no session has or has had, as far as this knows."""
-        taken = self._dead | self._alive | self._without_file | self._numbers()
+        taken = self._dead.keys() | self._alive | self._without_file | self._numbers()
         number = NO_NUMBER
         while number in taken:
             number = secrets.randbits(_NUMBER_BITS)
@@ -200,9 +202,15 @@ class Sessions:
                 self._alive.add(number)
             else:
                 self._alive.discard(number)
-                self._dead.add(number)
+                self._forget(number)
                 self._unreported.add(number)
             return is_held
+
+    def _forget(self, number: int) -> None:
+        """Note that a number is dead, and of those found dead long before only that they have no file."""
+        self._dead[number] = None
+        if len(self._dead) > _DEAD_MAX:
+            del self._dead[next(each for each in self._dead if each != NO_NUMBER)]
 
     def living(self) -> set[int]:
         """Return the numbers of all sessions that live. Raises ``OSError``."""
@@ -223,7 +231,7 @@ class Sessions:
         """Remove the file of a session that has ended; it is dead, and no sweep names it. Raises ``OSError``."""
         with self._lock:
             self._alive.discard(number)
-            self._dead.add(number)
+            self._forget(number)
             self._unreported.discard(number)
             if number in self._without_file:
                 self._without_file.remove(number)
@@ -241,7 +249,7 @@ class Sessions:
             numbered = self._numbers()
             for number in sorted(self._alive | numbered):
                 self.is_alive(number)
-            for number in numbered & self._dead:
+            for number in numbered & self._dead.keys():
                 with suppress(OSError):
                     self._storage.remove(self._path(number))
             for name in self._names():

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from holdfast.errors import NOTHING_CAME, ClosedError, Empty, RetryableError, UsageError
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.protocol.error_text import from_text
-from holdfast.queue.protocol.frames import REQUEST, Frame, ProtocolError, encode_frame
+from holdfast.queue.protocol.frames import FRAME_BYTES_MAX, REQUEST, Frame, ProtocolError, encode_frame
 from holdfast.queue.protocol.messages import (
     VERSION,
     AnyReply,
@@ -34,6 +34,10 @@ HELLO_SECONDS = 1.0
 
 GRACE_SECONDS = 30.0
 """How long an owner may take to answer beyond the time that the request itself may wait."""
+
+
+RECEIPTS_BYTES_MAX = FRAME_BYTES_MAX // 2
+"""Of what one commit acknowledges: puts that do not fit into a frame beside that are staged."""
 
 
 class LinkLostError(Exception):
@@ -336,6 +340,11 @@ class SocketLink:
             if not isinstance(request, Put | Commit):
                 raise UsageError(
                     f"the owner of the queue takes no such request ({error}): ask for less at a time"
+                ) from error
+            if isinstance(request, Commit) and len(encode(request.receipts)) > RECEIPTS_BYTES_MAX:
+                raise UsageError(
+                    f"the owner of the queue takes no commit that acknowledges {len(request.receipts):,} messages: "
+                    "commit after fewer"
                 ) from error
             # an owner in this process would have taken it, a moment ago; and the next attempt stages it
             raise RetryableError(f"this process does not own the queue any more ({error}): try again") from error

@@ -188,14 +188,14 @@ class Membership:
             if self._finder.owns_briefly:
                 self._step_down(has_failed=False)
 
-    def ask_present(self, verb: Verb) -> dict[str, Any] | None:
+    def ask_present(self, verb: Verb, seconds: float | None = 0.0) -> dict[str, Any] | None:
         """Ask the owner that was found before; None if there is none, or it has ended: this looks for no other one.
 
         Returns the verb's result. Raises as :meth:`ask`.
         """
         link = self._link
         try:
-            return None if link is None else _result_of(link.ask(verb, (), 0.0))
+            return None if link is None else _result_of(link.ask(verb, (), seconds))
         except LinkLostError as error:
             if error.is_silent:
                 raise _unanswered(verb, error) from error

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, QueueLockedError
+from holdfast.errors import HoldfastError, QueueLockedError, RetryableError
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.client.large_payloads import LargePayloads
@@ -32,7 +32,7 @@ from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, checked, stored
 from holdfast.queue.owner.reports import report_of
-from holdfast.queue.owner.verbs import CLOSE_GROUP, COUNTS
+from holdfast.queue.owner.verbs import CLOSE_GROUP, COUNTS, FLUSH
 from holdfast.queue.protocol.messages import Attach, Verb
 from holdfast.threads import start_thread
 
@@ -144,9 +144,7 @@ class SharedEngine:
         self.handle.settings.check_may_change([*settings, *reset])
         asked = {"verb": "configure", "settings": stored(checked(settings), _EVERY), "reset": list(reset)}
         self._ask(self._group, asked)
-        self.handle.settings.refresh(self.handle.storage, self.handle.directory)
-        values = self.handle.settings.values
-        self.handle.capacity.change(values["maxsize"], values["max_bytes"])
+        self.handle.refresh_settings()
 
     def _ask(self, group: str, fields: dict[str, Any]) -> dict[str, Any]:
         return ask_verb(self.membership, Verb(group, fields))
@@ -168,11 +166,20 @@ class SharedEngine:
         with ExitStack() as closing:  # each one, even if another raises; the last one first
             closing.callback(self._local.closing.close)
             closing.callback(self.membership.leave)
+            closing.callback(self._flush_last)
             closing.callback(self._upkeep.stop)
             closing.callback(self._consumer.close)
             closing.callback(self._producer.close)
             closing.callback(self.resolver.close)
         self.transactions.close(wait=True)
+
+    def _flush_last(self) -> None:
+        """Have synced what this handle has put and finished; an owner that ends meanwhile does, or the next one."""
+        if not self.is_owner and not self.handle.settings.values["flush"].syncs_every_commit:
+            try:
+                self.membership.ask_present(Verb("", {"verb": FLUSH}), None)
+            except RetryableError as error:
+                logger.warning("what was put into %s by this handle may not be synced: %s", self.handle.path, error)
 
     def give_up(self) -> None:
         """Close everything opened so far, after the opening has failed."""

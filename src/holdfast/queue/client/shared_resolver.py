@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.storage import storage_errors
-from holdfast.persistence.format.commit_record import PartOf
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.staging import ask
 from holdfast.queue.engine.coordinators import Outcome
@@ -76,17 +75,6 @@ class SharedResolver(PreparedResolver):
                 found = find_transaction(self._handle, transaction_id)
             if found is not None:
                 self._follow_other(found)
-
-    def make_ready(
-        self,
-        transaction_id: str,
-        *,
-        puts: bool,
-        part_of: PartOf | None = None,
-        is_random: bool = False,
-        group: str | None = None,
-    ) -> None:
-        """Do nothing: the owner does, when it is asked to prepare."""
 
     def commit(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> range:
         """Have a prepared transaction committed; return the offsets of its puts."""

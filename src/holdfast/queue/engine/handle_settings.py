@@ -158,10 +158,14 @@ class HandleSettings:
     def refresh(self, storage: Storage, directory: QueueDirectory) -> None:
         """Take over what the owner has changed; what the program has asked for at its opening counts no more.
 
-        Raises as :meth:`adopt_queue`.
+        Its own ``flush`` stays its own until the queue asks for more. Raises as :meth:`adopt_queue`.
         """
         self._given = cast(Settings, {name: value for name, value in self._given.items() if name == "flush"})
-        self.adopt_queue(storage, directory, is_owner=False)
+        try:
+            self.adopt_queue(storage, directory, is_owner=False)
+        except ConfigError:
+            self._given = Settings()
+            self.adopt_queue(storage, directory, is_owner=False)
 
     def change(self, settings: Settings, names: frozenset[str]) -> None:
         """Take over those settings of some names, which this handle has written."""

@@ -165,6 +165,13 @@ class QueueHandle:
         self.settings.adopt_queue(self.storage, self.directory, is_owner=is_owner)
         self.capacity.change(self.settings.values["maxsize"], self.settings.values["max_bytes"])
 
+    def refresh_settings(self) -> None:
+        """Take over settings that another process has changed; a handle that owns the queue has those that count."""
+        if self.look_side is not None:
+            with storage_errors("reading settings", self.path):
+                self.settings.refresh(self.storage, self.directory)
+            self.capacity.change(self.settings.values["maxsize"], self.settings.values["max_bytes"])
+
     def _open_log(self) -> None:
         self.files = LogFiles(self.storage, self.directory, self.queue_id)
         self.priorities = Priorities(self.storage, self.directory)

@@ -6,6 +6,7 @@ Every verb may come twice, from a client that got no answer: docs/adr/0050, "Req
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -50,6 +51,7 @@ from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.protocol.frames import FRAME_BYTES_MAX
 from holdfast.queue.protocol.messages import AnyRequest, Commit, Place, Put, Receipt, Settle, Take, Taken
 from holdfast.queue.transactions.branch import Branch
+from holdfast.queue.verbs.verb_log import Asker, own_process
 
 MESSAGE_BYTES = 80
 """The most that a frame has for a message beside payload and headers."""
@@ -88,6 +90,8 @@ class OwnedQueue:
     ----------
     hand_over : callable
         Takes the number of a session, which is to be the next owner; set by the owner.
+    pid_of : callable
+        Takes the number of a session; returns its process, if that is known. Set by the owner.
     """
 
     def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options, living: Living) -> None:
@@ -97,6 +101,7 @@ class OwnedQueue:
         self._options = options
         self._living = living
         self.hand_over: Callable[[int], object] = lambda heir: None
+        self.pid_of: Callable[[int], int | None] = lambda session: None
         self._lock = threading.Lock()
         self._groups: dict[str, LocalEngine] = {}
         self._opened: dict[str, ReadSide] = {}
@@ -461,6 +466,10 @@ class OwnedQueue:
         return counts if engine is None else counts._replace(dropped=engine.counts().dropped)
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
+
+    def asker(self, session: int) -> Asker:
+        """Return who asks, for the log; session 0 is this process."""
+        return own_process() if not session else Asker(os.geteuid(), self.pid_of(session))
 
     def configure(self, group: str, settings: Settings, reset: Sequence[str]) -> None:
         """Change settings; as :meth:`PersistentQueue.configure`."""

@@ -115,6 +115,7 @@ class Owner:
         machine.on_sweep = self._look_for_itself
         self._loop.on_failed = self._displaced
         self.queue.hand_over = self._hand_over
+        self.queue.pid_of = lambda session: self.sessions.note(session).pid
         closing.callback(self._loop.stop)
 
     def start(self) -> None:

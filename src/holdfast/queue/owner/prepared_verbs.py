@@ -6,7 +6,6 @@ in the log, or in the outcome log.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -40,7 +39,7 @@ from holdfast.queue.protocol.prepared_verbs import (
     read_prepared_verb,
 )
 from holdfast.queue.transactions.branch import Branch
-from holdfast.queue.verbs.verb_log import Asker, logged
+from holdfast.queue.verbs.verb_log import logged
 
 Fields = dict[str, Any]
 Result = TypeVar("Result")
@@ -67,23 +66,23 @@ def perform_on_prepared(queue: OwnedQueue, session: int, group: str, fields: Fie
             queue.coordinating.end(session, verb.nonce, is_followed=verb.is_followed)
             return {}
         case CommitJointly() | AbortJointly() | Collect():
-            _perform_jointly(queue, verb, fields)
+            _perform_jointly(queue, session, verb, fields)
             return {}
         case _:
-            return _of_anyone(queue, verb)
+            return _of_anyone(queue, session, verb)
 
 
 def _of_anyone(
-    queue: OwnedQueue, verb: HasSpace | CommitPrepared | AbortPrepared | Resolve | Follow | AskOutcome
+    queue: OwnedQueue, session: int, verb: HasSpace | CommitPrepared | AbortPrepared | Resolve | Follow | AskOutcome
 ) -> Fields:
-    """Perform a verb that has nothing to do with the session that asks."""
+    """Perform a verb that has to do with the session only for the log."""
     match verb:
         case HasSpace():
             return _has_space(queue, verb)
         case CommitPrepared():
-            return _commit(queue, verb)
+            return _commit(queue, session, verb)
         case AbortPrepared():
-            return _abort(queue, verb)
+            return _abort(queue, session, verb)
         case Follow():
             return _follow(queue, verb)
         case AskOutcome():
@@ -92,15 +91,17 @@ def _of_anyone(
             return _resolve(queue)
 
 
-def _perform_jointly(queue: OwnedQueue, verb: CommitJointly | AbortJointly | Collect, fields: Fields) -> None:
+def _perform_jointly(
+    queue: OwnedQueue, session: int, verb: CommitJointly | AbortJointly | Collect, fields: Fields
+) -> None:
     resolver = queue.joint_resolver
     match verb:
         case CommitJointly():
             resolver.commit(verb.application, verb.version, verb.ids, is_remembered=verb.is_remembered)
         case AbortJointly():
-            _logged(queue, fields, partial(resolver.abort, verb.application, verb.version))
+            _logged(queue, session, fields, partial(resolver.abort, verb.application, verb.version))
         case _:
-            _logged(queue, fields, partial(resolver.collect, verb.older_than_seconds, verb.id_prefix))
+            _logged(queue, session, fields, partial(resolver.collect, verb.older_than_seconds, verb.id_prefix))
 
 
 def _has_space(queue: OwnedQueue, asked: HasSpace) -> Fields:
@@ -178,20 +179,20 @@ def _decider(asked: Prepare) -> Participant | None:
 # -- Deciding --------------------------------------------------------------------------------------------------------
 
 
-def _commit(queue: OwnedQueue, asked: CommitPrepared) -> Fields:
+def _commit(queue: OwnedQueue, session: int, asked: CommitPrepared) -> Fields:
     _open_groups(queue, _found(queue, asked.id))
     commit = partial(queue.resolver.commit, asked.id, force=asked.force, nonce=asked.nonce)
-    offsets = commit() if asked.nonce is not None else _logged(queue, _named("commit_prepared", asked), commit)
+    offsets = commit() if asked.nonce is not None else _logged(queue, session, _named("commit_prepared", asked), commit)
     return {"first": offsets.start, "count": len(offsets)}
 
 
-def _abort(queue: OwnedQueue, asked: AbortPrepared) -> Fields:
+def _abort(queue: OwnedQueue, session: int, asked: AbortPrepared) -> Fields:
     _open_groups(queue, _found(queue, asked.id))
     abort = partial(queue.resolver.abort, asked.id, force=asked.force, nonce=asked.nonce)
     if asked.nonce is not None:
         abort()
     else:
-        _logged(queue, _named("abort_prepared", asked), abort)
+        _logged(queue, session, _named("abort_prepared", asked), abort)
     return {}
 
 
@@ -227,7 +228,7 @@ def _named(verb: str, asked: CommitPrepared | AbortPrepared) -> Fields:
     return {"verb": verb, "id": asked.id, "force": asked.force}
 
 
-def _logged(queue: OwnedQueue, fields: Fields, do: Callable[[], Result]) -> Result:
+def _logged(queue: OwnedQueue, session: int, fields: Fields, do: Callable[[], Result]) -> Result:
     """Perform what a person or a tool has asked for, and log it."""
     details = {name: value for name, value in fields.items() if name != "verb"}
-    return logged(queue.handle.path, fields["verb"], details, Asker(os.geteuid(), None), do)
+    return logged(queue.handle.path, fields["verb"], details, queue.asker(session), do)

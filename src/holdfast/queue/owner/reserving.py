@@ -36,7 +36,7 @@ def settle_fields(reserved_id: str, nonce: bytes, *, is_committed: bool) -> Fiel
     return {"verb": SETTLE_RESERVED, "id": reserved_id, "nonce": nonce.hex(), "is_committed": is_committed}
 
 
-def reserve(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def reserve(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     """Hold the next messages of a group; return id, runs and size of the reservation, or nothing if there are none.
 
     Raises
@@ -59,7 +59,7 @@ def reserve(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     return {"id": made.id, "runs": made.runs, "size_bytes": made.size_bytes}
 
 
-def settle_reserved(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def settle_reserved(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     """Commit a reservation, or give it back; that is remembered, so that it may come again."""
     check_names(SETTLE_RESERVED, fields, {"id", "nonce", "is_committed"})
     reserved_id, is_committed = fields.get("id"), fields.get("is_committed")

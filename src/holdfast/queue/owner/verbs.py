@@ -6,8 +6,8 @@ again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from holdfast.errors import UsageError
@@ -19,7 +19,7 @@ from holdfast.queue.owner.reserving import RESERVE, SETTLE_RESERVED, reserve, se
 from holdfast.queue.protocol.prepared_verbs import PREPARED_VERBS
 from holdfast.queue.verbs.group_verbs import VERBS as GROUP_VERBS
 from holdfast.queue.verbs.group_verbs import check_names, perform_logged
-from holdfast.queue.verbs.verb_log import Asker, logged
+from holdfast.queue.verbs.verb_log import logged
 
 Fields = dict[str, Any]
 
@@ -47,8 +47,7 @@ def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) ->
     """
     name = fields.get("verb")
     if name in GROUP_VERBS:
-        asker = Asker(os.geteuid(), None)
-        return perform_logged(queue.group(group), queue.handle.path, group, fields, asker)
+        return perform_logged(queue.group(group), queue.handle.path, group, fields, queue.asker(session))
     if name in PREPARED_VERBS:
         return perform_on_prepared(queue, session, group, fields)
     verb = _VERBS.get(name) if isinstance(name, str) else None
@@ -56,10 +55,10 @@ def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) ->
         raise UsageError(
             f"this version knows no verb {name!r} on a queue; it knows {', '.join(sorted({*_VERBS, *PREPARED_VERBS}))}"
         )
-    return verb(queue, group, {key: value for key, value in fields.items() if key != "verb"})
+    return verb(queue, session, group, {key: value for key, value in fields.items() if key != "verb"})
 
 
-def _flush(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def _flush(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(FLUSH, fields, ())
     queue.write_side.flush()
     for side in queue.groups:
@@ -67,23 +66,22 @@ def _flush(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     return {}
 
 
-def _purge(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def _purge(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(PURGE, fields, ())
     return {"count": queue.group(group).purge(lambda count: None)}
 
 
-def _configure(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def _configure(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(CONFIGURE, fields, {"settings", "reset"})
     settings = read_stored(fields.get("settings", {}), "the program")
     reset = [str(name) for name in fields.get("reset", ())]
     details = {**settings, "reset": reset or None}
-    path = queue.handle.path
-    asker = Asker(os.geteuid(), None)
-    logged(path, CONFIGURE, details, asker, lambda: queue.configure(group, settings, reset))
+    change = partial(queue.configure, group, settings, reset)
+    logged(queue.handle.path, CONFIGURE, details, queue.asker(session), change)
     return {}
 
 
-def _give_up(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def _give_up(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(GIVE_UP, fields, {"number"})
     number = fields.get("number")
     if not isinstance(number, int) or number < 1:
@@ -92,17 +90,17 @@ def _give_up(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     return {}
 
 
-def _recovery(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def _recovery(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(RECOVERY, fields, ())
     return report_fields(queue.recovery(group))
 
 
-def _is_full(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def _is_full(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(IS_FULL, fields, ())
     return {IS_FULL: not queue.handle.capacity.has_space(1, 0)}
 
 
-def _hand_over(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def _hand_over(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(HAND_OVER, fields, {"heir"})
     heir = fields.get("heir")
     if not isinstance(heir, int) or not 0 < heir < 2**32:
@@ -111,23 +109,23 @@ def _hand_over(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
     return {}
 
 
-def _close_group(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def _close_group(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(CLOSE_GROUP, fields, ())
     queue.close_group(group)
     return {}
 
 
-def _left(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def _left(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(LEFT, fields, ())
     return queue.group(group).left()._asdict()
 
 
-def _counts(queue: OwnedQueue, group: str, fields: Fields) -> Fields:
+def _counts(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(COUNTS, fields, ())
     return queue.counts(group)._asdict()
 
 
-_VERBS: dict[str, Callable[[OwnedQueue, str, Fields], Fields]] = {
+_VERBS: dict[str, Callable[[OwnedQueue, int, str, Fields], Fields]] = {
     FLUSH: _flush,
     PURGE: _purge,
     CONFIGURE: _configure,

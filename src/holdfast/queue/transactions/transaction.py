@@ -384,8 +384,8 @@ class Transaction(TransactionBase):
     def _prepare(self, chosen: str, part_of: PartOf | None, *, is_random: bool) -> None:
         branch, coordinator = self._branch, self._handle.coordinator
         puts = branch.put_count > 0 or not branch.acked
-        self._resolver.make_ready(chosen, puts=puts, part_of=part_of, is_random=is_random)
-        if coordinator is not None:
+        if coordinator is not None:  # else the owner does that, when it is asked to prepare
+            self._resolver.make_ready(chosen, puts=puts, part_of=part_of, is_random=is_random)
             coordinator.begin(self._nonce)
         try:
             branch.prepare(chosen, None, part_of)

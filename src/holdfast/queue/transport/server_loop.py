@@ -125,7 +125,6 @@ class ServerLoop:
         self._clock = clock
         self._listener = listener
         self._listeners: deque[socket.socket] = deque()
-        self._closing: deque[int] = deque()
         self._connections: dict[int, ServedConnection] = {}
         self._timed: dict[int, ServedConnection] = {}
         self._with_frames: dict[int, ServedConnection] = {}
@@ -167,11 +166,6 @@ class ServerLoop:
     def waker(self) -> Waker:
         """Return a new object whose ``release`` does the same."""
         return Waker(self.wake)
-
-    def close_connection(self, number: int) -> None:
-        """Close a connection, from any thread: at the end of a round, behind its answers. Unread ones are lost."""
-        self._closing.append(number)
-        self._wake_others()
 
     def replace_listener(self, listener: socket.socket) -> None:
         """Listen at this socket instead, and close the old one, from any thread; connections stay."""
@@ -287,7 +281,7 @@ class ServerLoop:
         try:
             for _ in range(FRAMES_PER_ROUND):
                 frame = connection.next()
-                if frame is None or number in self._closing:
+                if frame is None:
                     self._with_frames.pop(number)
                     return
                 if not connection.has_said_hello:
@@ -343,10 +337,6 @@ class ServerLoop:
 
     def _do_due(self, now: float) -> None:
         """Do what other threads have asked for, and what is due by the clock."""
-        while self._closing:
-            closing = self._connections.get(self._closing.popleft())
-            if closing is not None:
-                self._drop(closing)
         while self._listeners:
             old, self._listener = self._listener, self._listeners.popleft()
             if self._accepts_at is None:
