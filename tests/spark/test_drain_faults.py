@@ -16,6 +16,7 @@ from holdfast import Empty, PersistentQueue
 from holdfast.arrow.draining.drain_loop import make_group
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark import drain
+from support.arrow.engines import ENGINES
 from support.processes.cli import run
 from support.processes.threads import Threads
 from support.spark.drain_faults import (
@@ -30,7 +31,7 @@ from support.spark.drain_faults import (
     struck_at,
     write_through,
 )
-from support.spark.drains import TablesForSpark, fill, write_parquet
+from support.spark.drains import fill, write_parquet
 
 COUNT = 8000
 SIZE = 1200
@@ -232,13 +233,13 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "small"
 
 
-@pytest.mark.usefixtures("arrow_packages")
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("damage", [flip, cut, remove])
 @pytest.mark.parametrize(
     "when", ["before the drain", "while its batch runs", "between two batches", "while it is held"]
 )
 def test_what_damage_has_taken_is_named_to_the_offset_and_the_rest_is_drained(
-    small: Path, damage: Callable[[Path, Path], range], when: str
+    engine: Any, small: Path, damage: Callable[[Path, Path], range], when: str
 ) -> None:
     """Whenever it happens, no batch stays behind; and nobody is told of it twice."""
     found: list[int] = []
@@ -256,21 +257,20 @@ def test_what_damage_has_taken_is_named_to_the_offset_and_the_rest_is_drained(
             lost.extend(damaged(small, 2, damage))
         raise RuntimeError("struck")
 
-    spark: Any = TablesForSpark()
     make_group(small, GROUP)  # a group that is made later has never had what is gone
     if when == "before the drain":
         lost.extend(damaged(small, 2, damage))
     elif when != "between two batches":
         with pytest.raises(RuntimeError, match="struck"):
-            drain(small, spark, fail, max_messages=250, group=GROUP)
+            engine.drain(small, fail, max_messages=250, group=GROUP)
         if when == "while it is held":
             lost.extend(damaged(small, 2, damage))
-    report = drain(small, spark, write, max_messages=250, group=GROUP)
+    report = engine.drain(small, write, max_messages=250, group=GROUP)
     assert lost
     assert lost_in(report.damage) == lost
     assert sorted(found) == sorted(set(range(600)) - set(lost))
     assert report.depth == 0
-    assert drain(small, spark, write, group=GROUP).damage == ()
+    assert engine.drain(small, write, group=GROUP).damage == ()
     assert_nothing_left(small)
 
 

@@ -10,13 +10,20 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, PersistentQueue
-from holdfast.spark import SparkDrainer, drain
+from holdfast.spark import drain
+from support.arrow.engines import ENGINES
 from support.spark.drains import TablesForSpark, TasksForSpark, fill
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 
 SPARK: Any = TablesForSpark()
 SECONDS = 30
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Any:
+    """What runs the batches."""
+    return request.param
 
 
 @pytest.fixture
@@ -55,7 +62,7 @@ class Sink:
         return sorted(offset for batch in self.batches.values() for offset in batch)
 
 
-def test_the_next_batch_runs_beside_the_first_one_and_is_committed_behind_it(path: Path) -> None:
+def test_the_next_batch_runs_beside_the_first_one_and_is_committed_behind_it(engine: Any, path: Path) -> None:
     """The first one waits for what the second one has written; a third one has no room before it is committed."""
     sink, progress = Sink(), list[int]()
     sink.waits[0] = sink.has[100]
@@ -75,7 +82,7 @@ def test_the_next_batch_runs_beside_the_first_one_and_is_committed_behind_it(pat
 
 
 def test_what_is_behind_a_batch_that_failed_stays_reserved_with_it(
-    path: Path, caplog: pytest.LogCaptureFixture
+    engine: Any, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whether it has run or failed as well; the next drain runs all of them again, under their ids."""
     sink = Sink()
@@ -89,7 +96,7 @@ def test_what_is_behind_a_batch_that_failed_stays_reserved_with_it(
             raise RuntimeError("another one")
 
     with pytest.raises(RuntimeError, match="the first one") as caught, caplog.at_level(logging.WARNING):
-        drain(path, SPARK, fail, max_messages=100, group="night", in_flight=3)
+        engine.drain(path, fail, max_messages=100, group="night", in_flight=3)
     stays = [each for each in sink.calls if first_of(each) >= 100]
     assert [first_of(each) for each in sorted(stays, key=first_of)] == [100, 200, 300]
     assert caught.value.__notes__ == [
@@ -100,13 +107,13 @@ def test_what_is_behind_a_batch_that_failed_stays_reserved_with_it(
         "300 failed, too, and stays reserved: another one",
     ]
     sink.calls.clear()
-    report = drain(path, SPARK, sink, max_messages=400, group="night", in_flight=2)
+    report = engine.drain(path, sink, max_messages=400, group="night", in_flight=2)
     assert set(report.batch_ids[:3]) == set(stays)
     assert (report.resumed_count, report.message_count, report.depth) == (3, 900, 0)
     assert sink.offsets == list(range(1000))
 
 
-def test_messages_of_one_order_key_are_never_in_two_batches_at_once(tmp_path: Path) -> None:
+def test_messages_of_one_order_key_are_never_in_two_batches_at_once(engine: Any, tmp_path: Path) -> None:
     """The next batch with that key waits for the commit of the first one; nothing is left for another drain."""
     running: list[str] = []
     rows: list[int] = []
@@ -120,12 +127,12 @@ def test_messages_of_one_order_key_are_never_in_two_batches_at_once(tmp_path: Pa
         rows.extend(table.column("offset").to_pylist())
         running.remove(batch_id)
 
-    report = drain(tmp_path / "q", SPARK, alone, max_messages=10, group="night", in_flight=4)
+    report = engine.drain(tmp_path / "q", alone, max_messages=10, group="night", in_flight=4)
     assert rows == list(range(50))
     assert (len(report.batch_ids), report.depth) == (5, 0)
 
 
-def test_stop_finishes_the_batches_at_hand(path: Path) -> None:
+def test_stop_finishes_the_batches_at_hand(engine: Any, path: Path) -> None:
     """All of those that run, and no other one begins."""
     sink = Sink()
     sink.waits[0] = sink.has[100]
@@ -135,7 +142,7 @@ def test_stop_finishes_the_batches_at_hand(path: Path) -> None:
             drainer.stop()
         sink(table, batch_id)
 
-    drainer = SparkDrainer(path, SPARK, stopped, max_messages=100, group="night", in_flight=2)
+    drainer = engine.drainer(path, stopped, max_messages=100, group="night", in_flight=2)
     report = drainer.run("forever")
     assert [first_of(each) for each in report.batch_ids] == [0, 100]
     assert sink.offsets == list(range(200))
@@ -172,10 +179,10 @@ def test_losses_that_the_tasks_of_another_batch_have_noted_are_not_forgotten(pat
     assert not list((path / "groups" / "night").glob("lost-*.json"))
 
 
-def test_a_batch_has_the_columns_that_are_asked_for(path: Path) -> None:
+def test_a_batch_has_the_columns_that_are_asked_for(engine: Any, path: Path) -> None:
     """In their order, whether tasks read it or the driver."""
     tables: list[Any] = []
-    drain(path, SPARK, lambda table, _: tables.append(table), columns=["offset", "payload"], max_messages=1, group="a")
+    engine.drain(path, lambda table, _: tables.append(table), columns=["offset", "payload"], max_messages=1, group="a")
     assert {tuple(table.column_names) for table in tables} == {("offset", "payload")}
     rows: list[Any] = []
     fill(path, range(1000, 2000))
@@ -194,7 +201,7 @@ def test_a_batch_has_the_columns_that_are_asked_for(path: Path) -> None:
         ({"columns": "offset"}, "not 'offset'"),
     ],
 )
-def test_options_that_cannot_be_are_refused(path: Path, options: dict[str, Any], message: str) -> None:
+def test_options_that_cannot_be_are_refused(engine: Any, path: Path, options: dict[str, Any], message: str) -> None:
     """Before anything is opened."""
     with pytest.raises(ConfigError, match=message):
-        drain(path, SPARK, lambda _, __: None, **options)
+        engine.drain(path, lambda _, __: None, **options)

@@ -18,19 +18,24 @@ import pytest
 
 from holdfast import PersistentQueue, QueueLockedError
 from holdfast.spark import DrainProgress, drain, finalize
+from support.arrow.engines import ENGINES
 from support.processes.children import Child, Signal, child
 from support.processes.cli import command, run
 from support.processes.disk_deaths import die, killed_at
 from support.processes.threads import Threads, wait_until
 from support.spark import drains, streams
 from support.spark.drain_faults import GROUP, assert_drained, assert_nothing_left, note, noted
-from support.spark.drains import MOMENTS, TablesForSpark, numbers, write_parquet
+from support.spark.drains import MOMENTS, numbers, write_parquet
 from support.spark.streams import STREAM
 
 COUNT = 600
 BATCH = 250
 
-SPARK: Any = TablesForSpark()
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Any:
+    """What runs the batches."""
+    return request.param
 
 
 def fill(path: Path, numbers: range, *, size: int) -> Path:
@@ -133,18 +138,18 @@ def die_behind_the_commit(progress: DrainProgress) -> None:
     [("before the write", True), ("half written", True), ("before the commit", True), ("behind the commit", False)],
 )
 def test_the_drain_after_a_killed_one_begins_with_its_batch(
-    path: Path, tmp_path: Path, moment: str, is_held: bool
+    engine: Any, path: Path, tmp_path: Path, moment: str, is_held: bool
 ) -> None:
     """Its id and its rows, though more have come and the bounds are others; a batch that was committed never comes."""
     kinds = {"before the write": DiesBefore, "half written": DiesBetween, "before the commit": DiesBehind}
     killed = kinds.get(moment, Directory)(tmp_path / "out")
     on_progress = None if is_held else die_behind_the_commit
-    with child(lambda: drain(path, SPARK, killed, max_messages=BATCH, group=GROUP, on_progress=on_progress)) as driver:
+    with child(lambda: engine.drain(path, killed, max_messages=BATCH, group=GROUP, on_progress=on_progress)) as driver:
         assert driver.wait() == -signal.SIGKILL
     fill(path, range(COUNT, COUNT + 50), size=10)
     sink = Directory(tmp_path / "out")
     before = len(sink.calls())
-    report = drain(path, SPARK, sink, max_messages=100, group=GROUP)
+    report = engine.drain(path, sink, max_messages=100, group=GROUP)
     assert report.resumed_count == is_held
     resumed, rows = sink.calls()[before]
     assert json.loads(rows) == list(range(BATCH, 2 * BATCH) if is_held else range(2 * BATCH, 2 * BATCH + 100))
@@ -156,7 +161,7 @@ def test_the_drain_after_a_killed_one_begins_with_its_batch(
 
 @pytest.mark.usefixtures("arrow_packages")
 @pytest.mark.parametrize("in_flight", [1, 2])
-def test_a_drain_may_be_killed_at_any_call_to_the_disk(tmp_path: Path, in_flight: int) -> None:
+def test_a_drain_may_be_killed_at_any_call_to_the_disk(engine: Any, tmp_path: Path, in_flight: int) -> None:
     """From the making of its group to the retiring of data files; the next one has every row once."""
     template = fill(tmp_path / "q", range(60), size=1200)
     killed_count = resumed_count = 0
@@ -166,11 +171,11 @@ def test_a_drain_may_be_killed_at_any_call_to_the_disk(tmp_path: Path, in_flight
 
         def work(call: int = call, path: Path = path, sink: Directory = sink) -> None:
             with killed_at(call):
-                drain(path, SPARK, sink, max_messages=25, group=GROUP, in_flight=in_flight)
+                engine.drain(path, sink, max_messages=25, group=GROUP, in_flight=in_flight)
 
         with child(work) as driver:
             ended = driver.wait()
-        report = drain(path, SPARK, sink, max_messages=10, group=GROUP)
+        report = engine.drain(path, sink, max_messages=10, group=GROUP)
         assert_same_rows(sink)
         assert sink.offsets() == list(range(60))
         assert_nothing_left(path)
@@ -184,7 +189,9 @@ def test_a_drain_may_be_killed_at_any_call_to_the_disk(tmp_path: Path, in_flight
 
 
 @pytest.mark.usefixtures("arrow_packages")
-def test_a_second_drain_is_refused_or_waits_until_the_first_one_is_killed(path: Path, tmp_path: Path) -> None:
+def test_a_second_drain_is_refused_or_waits_until_the_first_one_is_killed(
+    engine: Any, path: Path, tmp_path: Path
+) -> None:
     """The refusal names the process; who waits takes over the batch at hand."""
     has_begun, sink = Signal(), Directory(tmp_path / "out")
 
@@ -192,13 +199,13 @@ def test_a_second_drain_is_refused_or_waits_until_the_first_one_is_killed(path: 
         has_begun.send(batch_id)
         signal.pause()
 
-    with child(lambda: drain(path, SPARK, hang, max_messages=BATCH, group=GROUP)) as first:
+    with child(lambda: engine.drain(path, hang, max_messages=BATCH, group=GROUP)) as first:
         batch_id = has_begun.wait()
         with pytest.raises(QueueLockedError, match=f"process {first.pid}\\b"):
-            drain(path, SPARK, sink, group=GROUP)
+            engine.drain(path, sink, group=GROUP)
         threads = Threads()
         reports: list[Any] = []
-        threads.start(lambda: reports.append(drain(path, SPARK, sink, group=GROUP, lock_timeout=60)))
+        threads.start(lambda: reports.append(engine.drain(path, sink, group=GROUP, lock_timeout=60)))
         first.kill()
         threads.join()
     has_begun.close()
@@ -245,26 +252,28 @@ def assert_each_once(path: Path, journal: Path, sink: Directory) -> None:
 @pytest.mark.usefixtures("arrow_packages")
 @pytest.mark.parametrize("kind", [DiesBefore, DiesBetween, DiesBehind])
 def test_a_driver_that_is_killed_beside_the_owner_leaves_its_batch_to_the_next_one(
-    tmp_path: Path, kind: type[Directory]
+    engine: Any, tmp_path: Path, kind: type[Directory]
 ) -> None:
     """The application owns the queue, and puts all the time."""
     path, journal = tmp_path / "q", tmp_path / "journal"
     with application(path, journal) as (process, role):
         assert role == "owner"
         killed = kind(tmp_path / "out")
-        with child(lambda: drain(path, SPARK, killed, max_messages=100, group=GROUP)) as driver:
+        with child(lambda: engine.drain(path, killed, max_messages=100, group=GROUP)) as driver:
             assert driver.wait() == -signal.SIGKILL
         sink = Directory(tmp_path / "out")
-        report = drain(path, SPARK, sink, max_messages=70, group=GROUP)
+        report = engine.drain(path, sink, max_messages=70, group=GROUP)
         assert report.resumed_count == 1
         assert process.is_alive()
         process.kill()
-    drain(path, SPARK, sink, group=GROUP)
+    engine.drain(path, sink, group=GROUP)
     assert_each_once(path, journal, sink)
 
 
 @pytest.mark.usefixtures("arrow_packages")
-def test_an_owner_that_is_killed_in_the_middle_of_a_batch_is_succeeded_by_the_driver(tmp_path: Path) -> None:
+def test_an_owner_that_is_killed_in_the_middle_of_a_batch_is_succeeded_by_the_driver(
+    engine: Any, tmp_path: Path
+) -> None:
     """The batch at hand is committed with the successor, and those behind it too."""
     path, journal = tmp_path / "q", tmp_path / "journal"
     with application(path, journal) as (process, role):
@@ -275,15 +284,15 @@ def test_an_owner_that_is_killed_in_the_middle_of_a_batch_is_succeeded_by_the_dr
                 process.kill()
 
         sink = Kills(tmp_path / "out")
-        report = drain(path, SPARK, sink, max_messages=100, group=GROUP)
+        report = engine.drain(path, sink, max_messages=100, group=GROUP)
     assert len(report.batch_ids) > 1
     assert report.resumed_count == 0
-    drain(path, SPARK, sink, group=GROUP)
+    engine.drain(path, sink, group=GROUP)
     assert_each_once(path, journal, sink)
 
 
 @pytest.mark.usefixtures("arrow_packages")
-def test_a_driver_that_owned_is_succeeded_by_the_application(tmp_path: Path) -> None:
+def test_a_driver_that_owned_is_succeeded_by_the_application(engine: Any, tmp_path: Path) -> None:
     """It is killed with half of a batch written; the application puts on, and the next driver is its client."""
     path, journal = fill(tmp_path / "q", range(COUNT), size=10), tmp_path / "journal"
     runs = Signal()
@@ -294,7 +303,7 @@ def test_a_driver_that_owned_is_succeeded_by_the_application(tmp_path: Path) -> 
             signal.pause()
 
     hanging = Hangs(tmp_path / "out")
-    with child(lambda: drain(path, SPARK, hanging, max_messages=100, group=GROUP)) as driver:
+    with child(lambda: engine.drain(path, hanging, max_messages=100, group=GROUP)) as driver:
         held = runs.wait()
         with application(path, journal) as (process, role):
             assert role == "client"
@@ -303,11 +312,11 @@ def test_a_driver_that_owned_is_succeeded_by_the_application(tmp_path: Path) -> 
             put_count = len(noted(journal))
             wait_until(lambda: len(noted(journal)) > put_count + 10)
             sink = Directory(tmp_path / "out")
-            report = drain(path, SPARK, sink, max_messages=200, group=GROUP)
+            report = engine.drain(path, sink, max_messages=200, group=GROUP)
             assert (report.batch_ids[0], report.resumed_count) == (held, 1)
             process.kill()
     runs.close()
-    drain(path, SPARK, sink, group=GROUP)
+    engine.drain(path, sink, group=GROUP)
     assert_each_once(path, journal, sink)
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from holdfast import PersistentQueue, Put
 from holdfast.arrow.draining.plan import DrainPlan, missing_files, plan_drain, task_count_for
+from holdfast.spark import drain
 from support.builders.handles import handle_of
+from support.spark.drains import TasksForSpark, fill
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
 
@@ -87,3 +89,14 @@ def test_planning_looks_at_the_files_of_the_batch_and_lists_no_others(
         (damage,) = missing_files(queue, reservation)
         assert (damage.offsets, damage.reason) == (range(first, first + count), "the data file is missing")
         assert plan_drain(queue, reservation, 1).tasks == (whole.tasks[0][1:],)
+
+
+def test_a_session_without_a_context_drains_large_batches_too(tmp_path: Path) -> None:
+    """As that of Spark Connect, which does not say how many tasks run at once."""
+    path = tmp_path / "q"
+    fill(path, range(2500))
+    spark: Any = TasksForSpark(has_context=False)
+    offsets: list[int] = []
+    report = drain(path, spark, lambda rows, _: offsets.extend(row["offset"] for row in rows()), group="night")
+    assert (report.message_count, report.depth) == (2500, 0)
+    assert offsets == list(range(2500))

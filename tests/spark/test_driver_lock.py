@@ -12,9 +12,9 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast import PersistentQueue, QueueLockedError
+from holdfast.arrow.draining import driver_wait
 from holdfast.arrow.draining.drain_loop import make_group
 from holdfast.spark import drain
-from holdfast.spark.draining import driver_lock
 from holdfast.spark.draining.driver_lock import DriverLock
 from support.processes.children import Signal, child
 from support.spark.drain_faults import GROUP, note, noted
@@ -55,7 +55,7 @@ def test_a_drain_runs_no_batch_before_the_jvm_of_the_last_one_is_gone(spark: Any
 
 def test_two_drains_of_one_process_share_a_jvm(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot lock a file twice, and lets go of it with any that it closes: the second waits, and does neither."""
-    monkeypatch.setattr(driver_lock, "_SECONDS", 0)
+    monkeypatch.setattr(driver_wait, "DRIVER_SECONDS", 0)
     locked = path / "groups" / GROUP / "group.json"
     first, second = DriverLock(spark), DriverLock(spark)
     first.take(locked)
@@ -101,7 +101,7 @@ def test_the_lock_is_let_go_before_that_of_the_drain(tmp_path: Path, monkeypatch
 
 def test_a_jvm_that_does_not_end_is_said(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch stays reserved."""
-    monkeypatch.setattr(driver_lock, "_SECONDS", 0)
+    monkeypatch.setattr(driver_wait, "DRIVER_SECONDS", 0)
     holds = Signal()
     with child(lambda: hold(path, holds, 60)):
         holds.wait()

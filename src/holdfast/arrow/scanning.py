@@ -76,11 +76,12 @@ def scan(
     import_extra("pyarrow", "arrow", "Arrow")
     import pyarrow as pa
 
-    from holdfast.arrow.reading.columns import FIELDS, schema_of
+    from holdfast.arrow.reading.columns import FIELDS, named_fields, schema_of
     from holdfast.arrow.reading.row_reader import RowReader
     from holdfast.arrow.reading.snapshot import take_snapshot
 
-    names = _names(columns, [name for name, _ in FIELDS])
+    chosen = named_fields(columns)
+    names = [name for name, _ in chosen]
     needed = {*names, *(() if filter is None else _columns_of(filter, FIELDS))}
     fields = tuple(each for each in FIELDS if each[0] in needed)
     selection = _selection(path, start, stop, group)
@@ -89,9 +90,7 @@ def scan(
     for damage in snapshot.missing:
         reader.lose(damage)
     batches = reader.read(snapshot.root, snapshot.queue_id, snapshot.parts, snapshot.deliveries)
-    types = dict(FIELDS)
-    schema = schema_of([(name, types[name]) for name in names])
-    return pa.RecordBatchReader.from_batches(schema, _projected(batches, names, filter))
+    return pa.RecordBatchReader.from_batches(schema_of(chosen), _projected(batches, names, filter))
 
 
 def _projected(batches: Iterator[Any], names: list[str], condition: pc.Expression | None) -> Iterator[Any]:
@@ -104,20 +103,6 @@ def _projected(batches: Iterator[Any], names: list[str], condition: pc.Expressio
             continue
         rows = pa.Table.from_batches([batch]).filter(condition).select(names)  # batches: not before pyarrow 17
         yield from (each for each in rows.to_batches() if each.num_rows)
-
-
-def _names(columns: Sequence[str] | None, known: list[str]) -> list[str]:
-    if columns is None:
-        return known
-    if isinstance(columns, str) or not columns:
-        raise ConfigError(f"columns is a list of some of {', '.join(known)}, not {columns!r}")
-    names = list(columns)
-    for place, name in enumerate(names):
-        if name not in known:
-            raise ConfigError(f"a queue has no column {name!r}; it has {', '.join(known)}")
-        if name in names[:place]:
-            raise ConfigError(f"column {name!r} is asked for twice")
-    return names
 
 
 def _columns_of(condition: pc.Expression, fields: Sequence[Field]) -> list[str]:

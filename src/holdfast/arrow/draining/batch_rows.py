@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from holdfast.arrow.draining.plan import DrainPlan
@@ -20,7 +20,7 @@ def read_parts(
     fields: Sequence[Field],
     deliveries: dict[int, int],
     on_loss: Callable[[Damage], None],
-) -> Iterator[Any]:
+) -> Generator[Any]:
     """Yield messages as record batches; damaged ones are skipped, and ``on_loss`` is called for them."""
     for part in parts:
         for walked in walk_range(plan.root, plan.queue_id, part, on_loss, advice=_ADVICE):

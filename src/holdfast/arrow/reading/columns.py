@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.arrow.reading.frame_walk import Walked
-from holdfast.errors import StorageError
+from holdfast.errors import ConfigError, StorageError
 from holdfast.persistence.format.constants import FRAME_HEADER_BYTES
 from holdfast.persistence.format.message_headers import decode_headers
 from holdfast.persistence.format.message_options import decode_options
@@ -39,6 +39,16 @@ _DISTINCT_MAX = 4096
 
 Deliveries = Mapping[int, int] | None
 """How often messages were handed out, by offset; None if no group is asked for."""
+
+
+def named_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
+    """Return columns by their names, each once; None: all. Raises ConfigError for unknown names, and for none."""
+    if names is None:
+        return FIELDS
+    known = dict(FIELDS)
+    if isinstance(names, str) or not names or not set(names) <= known.keys():
+        raise ConfigError(f"columns are a list of {', '.join(known)}; not {names!r}")
+    return tuple((name, known[name]) for name in dict.fromkeys(names))
 
 
 def schema_of(fields: Sequence[Field]) -> Any:

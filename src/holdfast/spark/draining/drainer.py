@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.arrow.draining.drain_loop import DEFAULT_GROUP, MAX_BYTES, DrainLoop, DrainOptions
+from holdfast.arrow.draining.driver_wait import DRIVER_LOCK
 from holdfast.arrow.draining.plan import plan_drain, task_count_for
 from holdfast.arrow.draining.reports import DrainProgress, DrainReport
 from holdfast.arrow.draining.stopping import stopped_by_signals
@@ -60,7 +61,7 @@ class SparkEngine:
         self, queue: PersistentQueue, reservation: Reservation, size_bytes: int, damage: list[Damage]
     ) -> Callable[[], object]:
         """Return what runs a batch, once no JVM of an earlier drain writes any more."""
-        self._driver_lock.take(QueueDirectory(queue.path).group(queue.group) / "drain.jvm")
+        self._driver_lock.take(QueueDirectory(queue.path).group(queue.group) / DRIVER_LOCK)
         run = partial(self._fn, self._frame(queue, reservation, size_bytes, damage), reservation.id)
         return run if self._in_flight == 1 else self._for_another_thread(run)
 

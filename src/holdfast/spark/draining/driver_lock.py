@@ -15,15 +15,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.arrow.draining import driver_wait
 from holdfast.errors import QueueLockedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_SECONDS = 60.0
-"""By far longer than a JVM takes to end that has lost its driver."""
-
-_POLL_SECONDS = 0.01
 
 _holders: dict[str, DriverLock] = {}
 """Who of this process has which file. Claimed and noted in one step, so nothing is left claimed by an interrupt."""
@@ -48,12 +44,12 @@ class DriverLock:
         if self._jvm is None or self._file is not None:
             return
         self._path = os.path.realpath(path)
-        end = time.monotonic() + _SECONDS
+        end = time.monotonic() + driver_wait.DRIVER_SECONDS
         try:
             while not self._is_taken():
                 if time.monotonic() > end:
                     raise self._locked(path)
-                time.sleep(_POLL_SECONDS)
+                time.sleep(driver_wait.DRIVER_POLL_SECONDS)
         except BaseException:
             self.release()
             raise
@@ -68,10 +64,7 @@ class DriverLock:
     def _locked(self, path: Path) -> QueueLockedError:
         if self._file is None:
             return QueueLockedError(f"another drain of {path.parent} runs in this process: let it end", path=str(path))
-        return QueueLockedError(
-            f"the Spark of a drain of {path.parent} still runs, though its driver was killed: end that JVM",
-            path=str(path),
-        )
+        return driver_wait.driver_runs(path)
 
     def release(self) -> None:
         """Let the next one in."""

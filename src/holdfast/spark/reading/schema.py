@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.arrow.reading.columns import FIELDS, Field
+from holdfast.arrow.reading.columns import FIELDS, Field, named_fields
 from holdfast.errors import ConfigError
 
 SCHEMA = StructType(
@@ -51,9 +51,4 @@ def chosen_fields(schema: StructType) -> list[Field]:
 
 def schema_with(names: Sequence[str] | None) -> StructType:
     """Return the schema of these columns, all of them if None; raises ConfigError for unknown names, and for none."""
-    if names is None:
-        return SCHEMA
-    unknown = [name for name in names if name not in _ARROW]
-    if unknown or not names or isinstance(names, str):
-        raise ConfigError(f"columns are a list of {', '.join(_ARROW)}; not {names!r}")
-    return StructType([SCHEMA[name] for name in dict.fromkeys(names)])
+    return StructType([SCHEMA[name] for name, _ in named_fields(names)])

@@ -1,0 +1,208 @@
+"""Drains a queue into a function of record batches: no Spark, no JVM. docs/arrow.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.arrow.draining.drain_loop import DEFAULT_GROUP, MAX_BYTES, DrainLoop, DrainOptions
+from holdfast.arrow.draining.driver_wait import wait_for_driver
+from holdfast.arrow.draining.loss_notes import LossNotes
+from holdfast.arrow.draining.plan import DrainPlan, plan_drain
+from holdfast.arrow.draining.reports import DrainProgress, DrainReport
+from holdfast.arrow.draining.stopping import stopped_by_signals
+from holdfast.errors import UsageError
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.report import Damage
+from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.queue.prepared.reservations import Reservation
+from holdfast.serializers.extras import import_extra
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.arrow.reading.columns import Field
+
+RunBatch = Callable[["pa.RecordBatchReader", str], object]
+"""The application's function: takes the rows of a batch and its id."""
+
+
+class ArrowEngine:
+    """Runs each batch as a stream of record batches, in this process.
+
+    Parameters
+    ----------
+    fn : callable
+        Takes a ``pyarrow.RecordBatchReader`` and the batch's id.
+    columns : sequence of str or None
+        Those of the reader; None: all.
+    """
+
+    def __init__(self, fn: RunBatch, columns: Sequence[str] | None) -> None:
+        import_extra("pyarrow", "arrow", "Arrow")
+        from holdfast.arrow.reading.columns import named_fields
+
+        self._fn = fn
+        self._fields = named_fields(columns)
+        self._has_waited = False
+
+    def prepare(
+        self, queue: PersistentQueue, reservation: Reservation, size_bytes: int, damage: list[Damage]
+    ) -> Callable[[], object]:
+        """Return what runs a batch, once no JVM of an earlier drain writes any more."""
+        if not self._has_waited:
+            wait_for_driver(QueueDirectory(queue.path).group(queue.group))
+            self._has_waited = True
+        return partial(self._run, plan_drain(queue, reservation, 1))
+
+    def _run(self, plan: DrainPlan) -> None:
+        import pyarrow as pa
+
+        from holdfast.arrow.reading.columns import schema_of
+
+        rows = _BatchRows(plan, self._fields)
+        try:
+            self._fn(pa.RecordBatchReader.from_batches(schema_of(self._fields), rows), plan.batch_id)
+        finally:
+            rows.close()
+
+    def release(self) -> None:
+        """Forget that no Spark writes: between two runs of a drain one may come."""
+        self._has_waited = False
+
+
+class _BatchRows(Iterator[Any]):
+    """The rows of a batch, as long as its function runs.
+
+    Damage is noted beside the queue: a function that has the batch already does not read it again.
+    """
+
+    def __init__(self, plan: DrainPlan, fields: Sequence[Field]) -> None:
+        from holdfast.arrow.draining.batch_rows import read_parts
+
+        def lose(damage: Damage) -> None:
+            LossNotes(OsStorage(), plan.notes).write(plan.batch_id, damage)
+
+        (parts,) = plan.tasks
+        self._batch_id = plan.batch_id
+        self._rows = read_parts(plan, parts, fields, plan.deliveries, lose)
+        self._is_closed = False
+
+    def __next__(self) -> Any:
+        if self._is_closed:  # an end here would pass for the end of the batch
+            raise UsageError(f"the rows of batch {self._batch_id} are read before the function returns, not after it")
+        return next(self._rows)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._is_closed = True
+        self._rows.close()
+
+
+class ArrowDrainer:
+    """Drains one consumer group of one queue, without Spark.
+
+    Parameters
+    ----------
+    queue : str, path-like or PersistentQueue
+        The queue, which is opened with mode "shared"; an open one has to take for the group, and stays open.
+    fn : callable
+        Takes a ``pyarrow.RecordBatchReader`` and the batch's id. It has done its work when it returns; then the batch
+        is committed. The reader has the columns of :func:`scan`, and reads once, inside of ``fn``.
+    max_bytes : int or None, bytes
+        Payloads of one batch.
+    max_messages : int or None
+        Messages of one batch.
+    group : str
+        The consumer group; a missing one is created: it begins with the oldest message that is still there.
+    columns : sequence of str or None
+        The columns of the reader, in this order; None: all.
+    in_flight : int
+        How many batches run at once, each in a thread of its own. They are committed in their order.
+    lock_timeout : float, seconds
+        How long to wait for another drain of the group to end, of any engine.
+    on_progress : callable or None
+        Called with a :class:`DrainProgress` after each batch.
+
+    Raises
+    ------
+    ConfigError
+        pyarrow is missing, or an argument cannot be.
+    """
+
+    def __init__(
+        self,
+        queue: str | os.PathLike[str] | PersistentQueue,
+        fn: RunBatch,
+        *,
+        max_bytes: int | None = MAX_BYTES,
+        max_messages: int | None = None,
+        group: str = DEFAULT_GROUP,
+        columns: Sequence[str] | None = None,
+        in_flight: int = 1,
+        lock_timeout: float = 0,
+        on_progress: Callable[[DrainProgress], object] | None = None,
+    ) -> None:
+        options = DrainOptions(max_bytes, max_messages, group, lock_timeout, on_progress, in_flight)
+        self._loop = DrainLoop(queue, ArrowEngine(fn, columns), options)
+
+    def stop(self) -> None:
+        """End after the batches at hand, for good; from any thread, from a signal handler, and from ``fn``."""
+        self._loop.stop()
+
+    def run(self, until: str = "snapshot") -> DrainReport:
+        """Drain; return the report.
+
+        Parameters
+        ----------
+        until : "snapshot" or "forever"
+            "snapshot": the messages of the start that can be taken. "forever": until :meth:`stop`.
+
+        Raises
+        ------
+        QueueLockedError, LockTimeoutError
+            Another drain of the group runs, or a program has the queue open with mode "exclusive"; names its process.
+        QueueNotFoundError, ConfigError
+            There is no queue, or ``until`` is another value.
+        TransactionStateError
+            The batch was given back meanwhile.
+        Exception
+            What ``fn`` raises comes out. Its batch stays reserved, and so do those in flight behind it: the next drain
+            runs them again, under the same ids.
+        """
+        return self._loop.run(until)
+
+
+def drain(
+    queue: str | os.PathLike[str] | PersistentQueue,
+    fn: RunBatch,
+    *,
+    max_bytes: int | None = MAX_BYTES,
+    max_messages: int | None = None,
+    group: str = DEFAULT_GROUP,
+    columns: Sequence[str] | None = None,
+    in_flight: int = 1,
+    until: str = "snapshot",
+    lock_timeout: float = 0,
+    on_progress: Callable[[DrainProgress], object] | None = None,
+) -> DrainReport:
+    """Drain a queue: parameters and errors as :class:`ArrowDrainer` and its :meth:`~ArrowDrainer.run`.
+
+    SIGINT and SIGTERM end it after the current batches, if it runs in the main thread; a second one interrupts.
+    """
+    drainer = ArrowDrainer(
+        queue,
+        fn,
+        max_bytes=max_bytes,
+        max_messages=max_messages,
+        group=group,
+        columns=columns,
+        in_flight=in_flight,
+        lock_timeout=lock_timeout,
+        on_progress=on_progress,
+    )
+    with stopped_by_signals(drainer.stop):
+        return drainer.run(until)

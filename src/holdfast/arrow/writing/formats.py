@@ -1,0 +1,110 @@
+"""The formats of written files: Parquet, JSON lines, CSV.
+
+JSON lines and CSV have no binary values: these are written in Base64. A column of maps or other nested values is JSON
+in a CSV file. JSON lines leave nulls out, as Spark does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from holdfast.arrow.writing.storage_file import StorageFile
+
+_COMPRESSION = "snappy"
+"""As Spark's own."""
+
+
+class FormatWriter(Protocol):
+    """Writes one file."""
+
+    def write(self, table: Any) -> None:
+        """Append the rows of a ``pyarrow.Table``."""
+
+    def close(self) -> None:
+        """Write what belongs to the end; the file itself stays open."""
+
+
+class ParquetFile:
+    """One row group for each table."""
+
+    def __init__(self, file: StorageFile, schema: Any) -> None:
+        self._writer = pq.ParquetWriter(file, schema, compression=_COMPRESSION)
+
+    def write(self, table: Any) -> None:
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class JsonFile:
+    """One object for each line."""
+
+    def __init__(self, file: StorageFile, schema: Any) -> None:
+        self._file = file
+        self._maps = [field.name for field in schema if pa.types.is_map(field.type)]
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, table: Any) -> None:
+        for batch in table.to_batches():
+            lines = bytearray()
+            for row in batch.to_pylist():
+                for name in self._maps:
+                    row[name] = None if row[name] is None else dict(row[name])
+                lines += self._encoder.encode({name: value for name, value in row.items() if value is not None})
+                lines += b"\n"
+            self._file.write(bytes(lines))
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+
+class CsvFile:
+    """A line of names, then a line for each row."""
+
+    def __init__(self, file: StorageFile, schema: Any) -> None:
+        self._schema = pa.schema([pa.field(each.name, _csv_type(each.type)) for each in schema])
+        self._writer = pyarrow.csv.CSVWriter(file, self._schema)
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, table: Any) -> None:
+        columns = [
+            column if column.type == field.type else self._texts(column, field.type)
+            for column, field in zip(table.columns, self._schema, strict=True)
+        ]
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
+
+    def _texts(self, column: Any, kind: Any) -> Any:
+        values = column.to_pylist()
+        if pa.types.is_map(column.type):
+            values = [None if each is None else dict(each) for each in values]
+        return pa.array(map(self._text, values), kind)
+
+    def _text(self, value: Any) -> str | None:
+        if value is None:
+            return None
+        if isinstance(value, bytes):
+            return str(msgspec.to_builtins(value))
+        return self._encoder.encode(value).decode()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _csv_type(kind: Any) -> Any:
+    is_text = pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return pa.string() if is_text else kind
+
+
+FORMATS: dict[str, Callable[[StorageFile, Any], FormatWriter]] = {
+    "parquet": ParquetFile,
+    "json": JsonFile,
+    "csv": CsvFile,
+}
+"""What makes a writer of a file and a schema, by the name of the format, which is the ending of file names too."""
