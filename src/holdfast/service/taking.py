@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, suppress
+from typing import Generic, Protocol, TypeVar, cast
 
 from holdfast.errors import HoldfastError, LeaseExpiredError, SerializationError, ShutDown
 from holdfast.persistence.format.message_headers import decode_headers
@@ -134,6 +134,18 @@ class TypedTaking(Generic[Body]):
         """
         batches = Batches(self.name, self.receive_many, check_count(max_messages), wait_for(True, max_wait) or 0.0)
         return batches.run(stop_when_empty=stop_when_empty)
+
+    def _decoded(self, loop: Iterator[Delivery]) -> Iterator[Delivery[Body]]:
+        """Yield the deliveries of a loop that can be decoded; the end of this one is that of the loop."""
+        with closing(cast(Generator[Delivery], loop)) as deliveries:
+            for delivery in deliveries:
+                try:
+                    is_decoded = self.decode_delivery(delivery)
+                except BaseException:
+                    _give_back(delivery)
+                    raise
+                if is_decoded:
+                    yield delivery
 
     def ack(self, deliveries: Iterable[Delivery[Body]]) -> None:
         """Finish messages of any takes in one step; as :meth:`DeliveryBatch.ack`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any, TypeVar, Unpack
 from holdfast.errors import UsageError
 from holdfast.messages import CommonHeaders, Message
 from holdfast.persistence.format.message_headers import encode_headers
+from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.inspect.browse import BrowsedMessage, State
 from holdfast.queue.inspect.dead_letters import DeadLetter, DeadLetters
 from holdfast.queue.inspect.stats import QueueStats
-from holdfast.queue.options.put_options import Put, PutOptions
+from holdfast.queue.options.put_options import Put, PutOptions, Seconds
 from holdfast.queue.options.settings import Settings
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.serializers.codec import Codec
@@ -137,6 +138,16 @@ class TypedQueue(TypedTaking[Body]):
         """Take over the queue of a dead node until it is finished; as :meth:`QueueService.adopt`."""
         self.failover.adopt(path)
         self._take_from(self.failover)
+
+    def consume(
+        self, *, prefetch: int = 100, timeout: float | None = None, lease_seconds: Seconds | None = None
+    ) -> Iterator[Delivery[Body]]:
+        """Yield messages that the loop finishes by coming back for the next one; as :meth:`PersistentQueue.consume`.
+
+        A message that cannot be decoded is skipped, as by :meth:`receive`. Messages of dead nodes (``also_read``) come
+        by :meth:`consume_many`, and not here.
+        """
+        return self._decoded(self.raw.consume(prefetch=prefetch, timeout=timeout, lease_seconds=lease_seconds))
 
     # -- The queue itself --------------------------------------------------------------------------------------------
 

@@ -343,3 +343,37 @@ def test_a_take_that_is_interrupted_behind_its_decoding_gives_everything_back(
             numbers.receive_many(2, timeout=0)
     assert numbers.stats().in_flight == 0
     assert numbers.receive(timeout=0).delivery_count == 1
+
+
+def test_a_loop_has_objects_and_finishes_each_by_coming_back_for_the_next(orders: TypedQueue[Order]) -> None:
+    """What cannot be decoded is a dead letter; what the loop is left with has failed, and the rest goes back."""
+    orders.put(Order(1))
+    orders.raw.put(b"no order")
+    orders.put_many([Order(2), Order(3)])
+    assert [each.body for each in orders.consume(timeout=0)] == [Order(1), Order(2), Order(3)]
+    assert (len(orders.dead.list(reason="undecodable")), orders.qsize()) == (1, 0)
+    orders.put_many([Order(4), Order(5), Order(6)])
+    for each in orders.consume(timeout=0):
+        if each.body == Order(5):
+            break
+    del each
+    left = [orders.receive(timeout=0) for _ in range(2)]
+    assert [(each.body, each.delivery_count) for each in left] == [(Order(5), 2), (Order(6), 1)]
+    with pytest.raises(ValueError, match="at least 1"):
+        orders.consume(prefetch=0)
+
+
+def test_a_loop_that_is_interrupted_while_it_decodes_gives_the_message_back(
+    orders: TypedQueue[Order], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uncounted: it was never handed out."""
+    orders.put(Order(1))
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(orders, "decode_delivery", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(orders.consume(timeout=0))
+    assert orders.receive(timeout=0).delivery_count == 1
