@@ -452,11 +452,15 @@ class PersistentQueue:
         hand before, as any delivery. What was taken ahead goes back uncounted. An iterator that is kept behind its loop
         keeps its messages: ``contextlib.closing`` closes it.
         """
+        return self.consuming(prefetch, timeout, lease_seconds).run()
+
+    def consuming(self, prefetch: int, timeout: float | None, lease_seconds: Seconds | None) -> Consuming:
+        """Return the messages of a loop as :meth:`consume` has it, for layers above that iterate in another way."""
         side = self._read_side or self._require_read_side()
         lease = None if lease_seconds is None else lease_of(lease_seconds)
         consuming = Consuming(self.path, side, check_count(prefetch), wait_for(True, timeout), lease)
         self._consuming.add(consuming)
-        return consuming.run()
+        return consuming
 
     # -- As queue.Queue ----------------------------------------------------------------------------------------------
 

@@ -187,6 +187,10 @@ def test_nothing_comes_in_time() -> None:
     assert parts.side._given_up == [] or parts.upkeep.count
 
 
+def _raise(error: Exception) -> None:
+    raise error
+
+
 def _ends(parts: Parts, error: type[Exception]) -> None:
     with pytest.raises(error):
         parts.side.receive(1, None)
@@ -734,6 +738,10 @@ def test_a_take_ends_if_no_owner_is_found_before_it_is_closed(take: Callable[...
 
     parts.membership.here = here  # type: ignore[assignment]
     with pytest.raises(ClosedError):
+        take(parts.side, 1, None)
+    parts = Parts()
+    parts.membership.here = lambda _: _raise(RetryableError("no owner"))  # type: ignore[assignment]
+    with pytest.raises(RetryableError):
         take(parts.side, 1, None)
 
 

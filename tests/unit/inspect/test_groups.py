@@ -13,6 +13,8 @@ from holdfast import (
     QueueLockedError,
     UsageError,
 )
+from holdfast.persistence.filesystem import locks
+from holdfast.queue.inspect.groups import Groups
 
 FILE_BYTES = 16 * 2**10
 
@@ -291,3 +293,29 @@ def test_a_group_that_starts_among_retired_messages_starts_behind_them(tmp_path:
         assert start > 20
     with open_queue(tmp_path / "orders", group="late") as late:
         assert numbers_left(late) == list(range(start, 60))
+
+
+@pytest.mark.parametrize("is_let_in", [True, False])
+def test_a_group_that_its_readers_have_opened_again_is_closed_again(tmp_path: Path, is_let_in: bool) -> None:
+    """They are woken by its closing, and may be faster than the deletion."""
+    closed: list[str] = []
+    with open_queue(tmp_path / "q", "exclusive") as queue:
+        queue.groups.create("audit")
+        handle = queue._handle
+        lock = locks.open_lock(handle.storage, handle.directory.group_lock("audit"), create=True)
+        assert lock.file.try_lock()
+
+        def close(name: str) -> None:
+            closed.append(name)
+            if is_let_in and len(closed) == 3:
+                lock.release()
+
+        groups = Groups(handle, check_open=lambda: None, close_group=close)
+        if is_let_in:
+            groups.delete("audit")
+            assert (closed, queue.groups.list()) == (["audit"] * 3, [])
+        else:
+            with pytest.raises(QueueLockedError, match="audit"):
+                groups.delete("audit")
+            assert "audit" in queue.groups.list()
+            lock.release()

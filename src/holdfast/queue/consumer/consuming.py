@@ -40,6 +40,13 @@ class Consuming:
         The loop ends if nothing comes for so long; None: it never does.
     lease_seconds : float or None
         None: as the queue has it.
+
+    Attributes
+    ----------
+    taken : list of Delivery
+        What was taken last.
+    finished_count : int
+        How many of them the loop has left behind.
     """
 
     def __init__(
@@ -50,44 +57,44 @@ class Consuming:
         self._prefetch = prefetch
         self._timeout = timeout
         self._lease_seconds = lease_seconds
-        self._taken: list[Delivery] = []
-        self._finished_count = 0
+        self.taken: list[Delivery] = []
+        self.finished_count = 0
 
     def run(self) -> Iterator[Delivery]:
         """Yield messages until nothing comes any more, or the queue is shut down; log the messages left then."""
         try:
             while True:
-                self._take()
-                for delivery in self._taken:
+                self.take()
+                for delivery in self.taken:
                     if not delivery.is_settled:  # its lease may have run out, while this process was stopped
                         try:
                             yield delivery
                         except BaseException:  # the loop was left: by `break`, `return` or an exception of its body
-                            self._fail(delivery)
+                            self.fail(delivery)
                             raise
-                    self._finished_count += 1
+                    self.finished_count += 1
         except Empty:
             return
         except ShutDown as error:
             log_left(self._name, error)
         finally:
-            self._leave()
+            self.leave()
 
-    def _take(self) -> None:
+    def take(self) -> None:
         """Finish what the loop has left behind, and take more."""
         finished = []
-        for each in self._taken:
+        for each in self.taken:
             if each.has_expired or not (each.is_settled or each.holder):  # as _is_left has it, without the call
                 finished.append(each)
             else:
                 each.is_open = False  # a transaction may have it
         taken = self._source.ack_and_receive(finished, self._prefetch, self._timeout, self._lease_seconds)
-        self._finished_count = 0
-        self._taken = taken
+        self.finished_count = 0
+        self.taken = taken
         for each in taken:
             each.is_open = True  # until it is settled: a lease does not run out because others are worked on first
 
-    def _fail(self, delivery: Delivery) -> None:
+    def fail(self, delivery: Delivery) -> None:
         """Note that the loop was left with this message in hand."""
         if _is_left(delivery):
             with suppress(HoldfastError):
@@ -95,7 +102,7 @@ class Consuming:
 
     def settle(self) -> None:
         """Acknowledge what is finished so far. What was taken away comes again; a queue that is closed did all that."""
-        left = [each for each in self._taken[: self._finished_count] if _is_left(each)]
+        left = [each for each in self.taken[: self.finished_count] if _is_left(each)]
         with suppress(ClosedError, ForkedError):
             while left:
                 try:
@@ -104,15 +111,15 @@ class Consuming:
                 except StaleReceiptError as error:
                     left = [each for each in left if each.offset != error.context.get("offset", left[0].offset)]
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Acknowledge what is finished, and give the rest back."""
         try:
             self.settle()
         finally:
-            left = [each for each in self._taken[self._finished_count :] if _is_left(each)]
+            left = [each for each in self.taken[self.finished_count :] if _is_left(each)]
             with suppress(HoldfastError):
                 self._source.release(left)
-            for each in self._taken:
+            for each in self.taken:
                 each.is_open = False
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any, Unpack
 
-from holdfast.errors import ConfigError, StorageError
+from holdfast.errors import ConfigError, QueueLockedError, StorageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import check_name
-from holdfast.persistence.filesystem.locks import Owned
+from holdfast.persistence.filesystem.locks import Owned, SideLock
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import storage_error, storage_errors
 from holdfast.persistence.groups.group_files import (
@@ -22,6 +24,9 @@ from holdfast.persistence.log.sealed_file import retired_ranges
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.settings import GROUP_SETTINGS, GroupSettings, check_names, checked, stored
 from holdfast.queue.verbs.verb_log import logged, own_process
+
+_CLOSINGS_MAX = 20
+"""Each wakes those that wait for messages of the group, and one of them may be faster to have it opened again."""
 
 
 class Groups:
@@ -124,19 +129,7 @@ class Groups:
         self._poison.check()
         try:
             require_group(self._storage, self._directory, name)
-            self._close_group(name)
-            lock = locks.acquire(
-                self._storage,
-                self._directory.group_lock(name),
-                self._handle.clock,
-                timeout=0,
-                owned=Owned(
-                    f"group {name!r} of {self._directory.root}",
-                    here="close the queue that reads for it, then delete it",
-                    elsewhere="stop the program that reads for it, then delete it",
-                ),
-                guard=self._handle.groups_locked,
-            )
+            lock = self._lock_closed(name)
             try:
                 with self._handle.groups_locked():
                     group = require_group(self._storage, self._directory, name)
@@ -146,6 +139,21 @@ class Groups:
                 lock.release()
         except OSError as error:
             raise self._error(error, "deleting a group", name) from error
+
+    def _lock_closed(self, name: str) -> SideLock:
+        """Have a group closed, and take its lock; a handle that waits for messages may have it opened in between."""
+        owned = Owned(
+            f"group {name!r} of {self._directory.root}",
+            here="close the queue that reads for it, then delete it",
+            elsewhere="stop the program that reads for it, then delete it",
+        )
+        path, guard = self._directory.group_lock(name), self._handle.groups_locked
+        take = partial(locks.acquire, self._storage, path, self._handle.clock, timeout=0, owned=owned, guard=guard)
+        for _ in range(_CLOSINGS_MAX):
+            self._close_group(name)
+            with suppress(QueueLockedError):
+                return take()
+        return take()
 
     def _error(self, error: OSError, what: str, name: str) -> StorageError:
         path = self._directory.group(name)

@@ -19,6 +19,7 @@ from holdfast.queue.options.arguments import check_count, wait_for
 from holdfast.queue.options.put_options import Put, PutOptions, Seconds
 from holdfast.queue.options.settings import Settings
 from holdfast.service.aio.async_batches import AsyncBatches
+from holdfast.service.aio.async_consuming import AsyncConsuming
 from holdfast.service.aio.async_dead_letters import AsyncDeadLetters
 from holdfast.service.aio.async_delivery import AsyncBatch, AsyncDelivery
 from holdfast.service.aio.async_takes import Takes
@@ -145,6 +146,18 @@ class AsyncQueue(Generic[Body]):
     ) -> DeliveryBatch[Body]:
         take = partial(self.sync.receive_many, max_messages, timeout=0, lease_seconds=lease_seconds)
         return await self.takes.take(take, DeliveryBatch.release, timeout)
+
+    def consume(
+        self, *, prefetch: int = 100, timeout: float | None = None, lease_seconds: Seconds | None = None
+    ) -> AsyncGenerator[AsyncDelivery[Body], None]:
+        """Yield messages that the loop finishes by coming back for the next one; as :meth:`TypedQueue.consume`.
+
+        The message that a cancelled task leaves is given back uncounted. A loop that is left in another way has failed
+        its message, a moment later, when the event loop closes the generator.
+        """
+        loop = self.sync.raw.consuming(prefetch, 0, lease_seconds)
+        consuming = AsyncConsuming(self.name, loop, self.sync.decode_delivery, self.takes, self._threads)
+        return consuming.run(wait_for(True, timeout))
 
     def consume_many(
         self, max_messages: int, *, max_wait: float = 1.0, stop_when_empty: bool = False

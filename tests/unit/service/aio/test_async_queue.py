@@ -327,3 +327,82 @@ async def test_upcasts_are_registered_as_with_the_other_service(tmp_path: Path) 
             return {**order, "currency": "EUR"}
 
         assert (await orders.receive()).body == {"number": 1, "currency": "EUR"}
+
+
+@in_a_loop
+async def test_a_loop_finishes_each_message_by_coming_back_for_the_next(tmp_path: Path) -> None:
+    """They are taken ahead; what cannot be decoded is a dead letter."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await with_numbers(service, 3)
+        numbers.sync.raw.put(b"no number")
+        await numbers.put(4)
+        found = [each.body async for each in numbers.consume(prefetch=2, timeout=0)]
+        assert (found, (await numbers.stats()).depth) == ([0, 1, 2, 4], 0)
+        assert len(await numbers.dead.list(reason="undecodable")) == 1
+
+
+@in_a_loop
+async def test_a_loop_waits_for_messages_and_ends_with_the_queue(tmp_path: Path) -> None:
+    """What it has finished is acknowledged before it waits."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await with_numbers(service, 1)
+        loop = numbers.consume()
+        assert (await anext(loop)).body == 0
+        waiting = asyncio.create_task(anext(loop))
+        await until(lambda: numbers.sync.stats().depth == 0)
+        await numbers.put(1)
+        assert (await waiting).body == 1
+        numbers.sync.raw.shutdown()
+        assert [each.body async for each in loop] == []
+        with pytest.raises(ValueError, match="at least 1"):
+            numbers.consume(prefetch=0)
+
+
+@in_a_loop
+async def test_a_loop_that_is_left_has_failed_the_message_in_hand_and_no_other(tmp_path: Path) -> None:
+    """What was finished stays so, and what was taken ahead goes back uncounted."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await with_numbers(service, 4)
+        loop = numbers.consume()
+        with pytest.raises(ValueError, match="bad"):  # noqa: PT012  # the loop is what raises
+            async for each in loop:
+                if each.body == 1:
+                    raise ValueError("bad")
+        await loop.aclose()
+        await until(lambda: numbers.sync.stats().in_flight == 0)
+        left = [await numbers.receive(timeout=1) for _ in range(3)]
+        assert [(each.body, each.delivery_count) for each in left] == [(1, 2), (2, 1), (3, 1)]
+        assert (await numbers.stats()).depth == 3
+
+
+@in_a_loop
+async def test_a_loop_whose_task_is_cancelled_gives_everything_back_uncounted(tmp_path: Path) -> None:
+    """In its body, and while it waits."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await with_numbers(service, 2)
+        entered = asyncio.Event()
+
+        async def work() -> None:
+            async for _ in numbers.consume():
+                entered.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await entered.wait()
+        idle = asyncio.create_task(work())
+        for each in (task, idle):
+            each.cancel()
+        await asyncio.wait((task, idle))
+        await until(lambda: numbers.sync.stats().in_flight == 0)
+        batch = await numbers.receive_many(5, timeout=0)
+        assert [(each.body, each.delivery_count) for each in batch] == [(0, 1), (1, 1)]
+
+
+@in_a_loop
+async def test_a_message_that_its_loop_has_settled_by_hand_stays_so(tmp_path: Path) -> None:
+    """Also one that is given back, behind which the loop goes on."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await with_numbers(service, 2)
+        async for each in numbers.consume(timeout=0):
+            await each.reject("odd")
+        assert len(await numbers.dead.list(reason="rejected")) == 2

@@ -45,5 +45,13 @@ def test_one_that_was_closed_unused_is_not_opened_any_more(tmp_path: Path) -> No
     assert not (tmp_path / "orders").exists()
 
 
+def test_a_worker_process_takes_nothing_by_itself(tmp_path: Path) -> None:
+    """In no way, and it opens nothing for that."""
+    lazy = LazyQueue(tmp_path / "orders", lambda: _no_other(tmp_path, "shared"))
+    for take in (lazy.receive, lazy.receive_many, lazy.consume, lambda: lazy.consuming(1, None, None)):
+        with pytest.raises(UsageError, match="takes nothing from 'orders'"):
+            take()
+
+
 def _no_other(path: Path, mode: str) -> PersistentQueue:
     raise AssertionError("no node has died")

@@ -51,6 +51,14 @@ class LazyQueue:
         """Refuse."""
         raise self._refusal()
 
+    def consuming(self, *_: Any) -> NoReturn:
+        """Refuse."""
+        raise self._refusal()
+
+    def consume(self, **_: Any) -> NoReturn:
+        """Refuse."""
+        raise self._refusal()
+
     def close(self) -> None:
         """Close it, if it was opened."""
         with self._lock:
