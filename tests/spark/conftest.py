@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.cli.commands import draining
+from holdfast.cli import spark_drain
 from holdfast.errors import ConfigError
 from holdfast.spark.session import check_java, check_spark, local_session
 from support.builders.small_queues import tiny_files_allowed
@@ -90,6 +90,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory, small_sparks: None) -> Itera
 def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
     """Let the command use the session of the tests, and leave it running."""
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
-    monkeypatch.setattr(draining, "_QUIET", {})
+    monkeypatch.setattr(spark_drain, "_SETTINGS", {})
     yield spark
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from holdfast import PersistentQueue
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark import drain
 from support.processes.cli import run
-from support.spark.drains import fill, numbers, write_parquet
+from support.spark.drains import WITH_SPARK, fill, numbers, write_parquet
 
 pytestmark = pytest.mark.spark
 
@@ -99,7 +99,7 @@ def test_the_command_writes_columns_of_a_schema(shared_session: Any, path: Path,
         queue.put(b"not json", headers={"a": "b"})
     (tmp_path / "schema").write_text("id BIGINT, missing STRING\n")
     arguments = ("drain", path, "--out", tmp_path / "out", "--schema", tmp_path / "schema", "--group", "night")
-    ran = run(*arguments, "--to", "parquet", "--max-messages", 6000, "--json")
+    ran = run(*arguments, *WITH_SPARK, "parquet", "--max-messages", 6000, "--json")
     assert ran.code == 2, ran
     assert (ran.document["message_count"], len(ran.document["batch_ids"]), ran.document["depth"]) == (COUNT + 1, 2, 0)
     rows = shared_session.read.parquet(str(tmp_path / "out"))
@@ -107,7 +107,8 @@ def test_the_command_writes_columns_of_a_schema(shared_session: Any, path: Path,
     assert rows.filter("id is not null").select("id").distinct().count() == COUNT
     (odd,) = rows.filter("id is null").collect()
     assert (bytes(odd["_payload"]), odd["_offset"], odd["_headers"]) == (b"not json", COUNT, {"a": "b"})
-    assert run(*arguments, "--to", "json").text == "0 messages in 0 batches, 0 left\n"
+    again = run(*arguments, *WITH_SPARK, "json", "--verbose")
+    assert again.text == "0 messages in 0 batches, 0 left\n"
 
 
 def test_the_command_writes_json_lines(shared_session: Any, path: Path, tmp_path: Path) -> None:
@@ -117,11 +118,11 @@ def test_the_command_writes_json_lines(shared_session: Any, path: Path, tmp_path
     schema = tmp_path / "schema.json"
     schema.write_text(StructType([StructField("id", LongType())]).json())
     out = tmp_path / "out"
-    ran = run("drain", path, "--to", "json", "--out", out, "--schema", schema, "--group", "night")
-    assert (ran.code, ran.text) == (0, f"{COUNT:,} messages in 1 batch, 0 left\n")
+    ran = run("drain", path, *WITH_SPARK, "json", "--out", out, "--schema", schema, "--group", "night")
+    assert (ran.code, ran.text, ran.err) == (0, "", "")
     assert shared_session.read.json(str(out)).agg({"id": "sum"}).collect()[0][0] == sum(range(COUNT))
     schema.write_text("{}")
-    assert "is no schema" in run("drain", path, "--to", "json", "--out", out, "--schema", schema).err
+    assert "is no schema" in run("drain", path, *WITH_SPARK, "json", "--out", out, "--schema", schema).err
 
 
 def test_the_command_says_damage_with_its_exit_code(shared_session: Any, path: Path, tmp_path: Path) -> None:
@@ -130,7 +131,36 @@ def test_the_command_says_damage_with_its_exit_code(shared_session: Any, path: P
     with file.open("r+b") as raw:
         raw.seek(FRAMES_START + 100)
         raw.write(b"\xff")
-    ran = run("drain", path, "--to", "parquet", "--out", tmp_path / "out", "--group", "night")
+    ran = run("drain", path, *WITH_SPARK, "parquet", "--out", tmp_path / "out", "--group", "night")
     assert ran.code == 2
     assert "1 messages are lost" in ran.err
     assert shared_session.read.parquet(str(tmp_path / "out")).count() == COUNT - 1
+
+
+def held_ids(path: Path, group: str) -> list[str]:
+    """Return the batches that a group holds."""
+    with PersistentQueue(path, mode="shared", group=group) as queue:
+        return [each.id for each in queue.reservations.held("drain")]
+
+
+def test_the_command_divides_rows_and_keeps_what_is_there(shared_session: Any, path: Path, tmp_path: Path) -> None:
+    """By the day of the put; text has payloads in Base64, headers as JSON, and times with microseconds."""
+    import base64
+    import json
+
+    from pyspark.sql.functions import col
+
+    out = tmp_path / "out"
+    arguments = ("drain", path, "--engine", "spark", "--out", out, "--partition-by", "date", "--group")
+    assert run(*arguments, "a", "--format", "csv", "--mode", "error").code == 0
+    rows = shared_session.read.option("header", "true").csv(str(out)).orderBy(col("offset").cast("long")).collect()
+    assert [json.loads(base64.b64decode(row["payload"]))["id"] for row in rows] == list(range(COUNT))
+    assert {row["headers"] for row in rows} == {"{}"}
+    assert len(rows[0]["timestamp"]) == len("2026-01-31T12:00:00.000000Z")
+    (batch,) = out.iterdir()
+    assert [each.name.partition("=")[0] for each in batch.iterdir() if each.is_dir()] == ["date"]
+    assert "cannot be divided by 'day'" in run(*arguments[:-2], "day", "--group", "b").err
+    (batch_id,) = held_ids(path, "b")
+    (tmp_path / "other" / f"batch_id={batch_id}").mkdir(parents=True)
+    ran = run("drain", path, "--engine", "spark", "--out", tmp_path / "other", "--mode", "error", "--group", "b")
+    assert "is there already" in ran.err

@@ -31,7 +31,7 @@ from support.spark.drain_faults import (
     struck_at,
     write_through,
 )
-from support.spark.drains import fill, write_parquet
+from support.spark.drains import WITH_SPARK, fill, write_parquet
 
 COUNT = 8000
 SIZE = 1200
@@ -280,7 +280,7 @@ def test_the_command_drains_around_three_damaged_files_and_ends_with_2(path: Pat
     """One with a flipped byte, one that was cut and one that is gone; in a drain whose rows tasks read."""
     make_group(path, GROUP)
     lost = [*damaged(path, 5, flip), *damaged(path, 12, cut), *damaged(path, 20, remove)]
-    arguments = ("drain", path, "--to", "parquet", "--out", out, "--group", GROUP, "--json")
+    arguments = ("drain", path, *WITH_SPARK, "parquet", "--out", out, "--group", GROUP, "--json")
     ran = run(*arguments)
     assert ran.code == 2
     assert f"{len(lost)} messages are lost" in ran.err

@@ -384,7 +384,21 @@ def test_the_command_that_is_killed_in_the_middle_of_a_batch_and_run_again_write
 ) -> None:
     """At once, while what is left of the killed driver may still be there."""
     path, out, rows = fill(tmp_path / "q", range(16_000), size=1200), tmp_path / "out", range(16_000)
-    arguments = ("drain", path, "--to", "parquet", "--out", out, "--group", GROUP, "--max-messages", 8000, "--json")
+    arguments = (
+        "drain",
+        path,
+        "--engine",
+        "spark",
+        "--format",
+        "parquet",
+        "--out",
+        out,
+        "--group",
+        GROUP,
+        "--max-messages",
+        8000,
+        "--json",
+    )
     with (tmp_path / "log").open("wb") as log:  # no pipe: its other end is held by what a dead driver leaves
         driver = subprocess.Popen(command(*arguments), stdout=log, stderr=log)
     try:

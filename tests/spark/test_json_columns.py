@@ -13,6 +13,7 @@ from holdfast import PersistentQueue, QueueService
 from holdfast.spark.draining.directories import DirectoryWriter
 from holdfast.spark.json_columns import codec_by_headers, with_json
 from support.processes.cli import run
+from support.spark.drains import WITH_SPARK
 
 pytestmark = pytest.mark.spark
 
@@ -88,7 +89,19 @@ def test_the_command_drains_compressed_and_msgpack_payloads_into_columns(
     typed(tmp_path / "q")
     filled(tmp_path / "q", UNFIT)
     (tmp_path / "schema").write_text(DDL)
-    ran = run("drain", tmp_path / "q", "--to", to, "--out", tmp_path / "out", "--schema", tmp_path / "schema", "--json")
+    ran = run(
+        "drain",
+        tmp_path / "q",
+        "--engine",
+        "spark",
+        "--format",
+        to,
+        "--out",
+        tmp_path / "out",
+        "--schema",
+        tmp_path / "schema",
+        "--json",
+    )
     assert (ran.code, ran.document["unfit_count"], ran.document["depth"]) == (2, len(UNFIT), 0), ran
     assert f"{len(UNFIT)} payloads do not fit" in ran.err
     rows = shared_session.read.format(to).load(str(tmp_path / "out")).orderBy("_offset").collect()
@@ -121,7 +134,7 @@ def test_upcasts_are_applied_where_a_codec_has_them(
     monkeypatch.setenv("PYTHONPATH", "")
     shared_session.sparkContext.addPyFile(str(tmp_path / "events.py"))  # this session's tasks started long ago
     (tmp_path / "schema").write_text(DDL)
-    arguments = ("drain", tmp_path / "q", "--to", "json", "--out", tmp_path / "out")
+    arguments = ("drain", tmp_path / "q", *WITH_SPARK, "json", "--out", tmp_path / "out")
     assert run(*arguments, "--codec", "events:codec").code == 64
     assert run(*arguments, "--schema", "schema", "--codec", "events:Order").code == 64
     ran = run(*arguments, "--schema", "schema", "--codec", "events:codec", "--json")

@@ -1,6 +1,7 @@
-"""The output of Spark's JVM on standard error: shown while it works, but not when it is stopped.
+"""The output of Spark's JVM on standard error: kept while it works, and shown if it fails.
 
-Its Python workers complain then of broken pipes, in tracebacks behind the result of a run that succeeded.
+A drain that succeeds says nothing. Spark has warnings for every run, and its Python workers complain of broken pipes
+when they are stopped, in tracebacks behind the result.
 """
 
 from __future__ import annotations
@@ -16,11 +17,23 @@ from holdfast.threads import start_thread
 _READ_BYTES = 2**16
 
 
-class SparkOutput:
-    """Standard error of the processes that are started inside of :meth:`taken`; passed on until :meth:`drop`."""
+_KEPT_BYTES = 2**20
+"""The end of it has the cause."""
 
-    def __init__(self) -> None:
-        self._is_dropping = False
+
+class SparkOutput:
+    """Standard error of the processes that are started inside of :meth:`taken`.
+
+    Parameters
+    ----------
+    is_shown : bool
+        Whether it is passed on as it comes; else its end is kept for :meth:`show`.
+    """
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self._is_shown = is_shown
+        self._is_over = False
+        self._kept = bytearray()
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -41,13 +54,25 @@ class SparkOutput:
             sys.stderr.flush()
             os.dup2(own, 2)
 
-    def drop(self) -> None:
-        """Pass on nothing more."""
-        self._is_dropping = True
+    def end(self) -> None:
+        """Neither keep nor pass on what comes from now on."""
+        self._is_over = True
+
+    def show(self) -> None:
+        """Write what was kept."""
+        self.end()
+        sys.stderr.flush()
+        while self._kept:
+            del self._kept[: os.write(2, self._kept)]
 
     def _pass_on(self, reading: int, own: int) -> None:
         while data := os.read(reading, _READ_BYTES):  # to the end: a pipe that is full would stop who writes
-            if not self._is_dropping:
+            if self._is_over:
+                continue
+            if self._is_shown:
                 os.write(own, data)
+            else:
+                self._kept += data
+                del self._kept[:-_KEPT_BYTES]
         os.close(reading)
         os.close(own)

@@ -42,7 +42,7 @@ def local_session(
     Parameters
     ----------
     master : str
-        ``local[n]``: n tasks at once. ``local[n,m]``: and each is tried m times.
+        ``local[n]``: n tasks at once. ``local[n,m]``: and each is tried m times. Or the address of a cluster.
     app_name : str
         What Spark's own pages call it.
     settings : mapping of str to str or None
@@ -69,7 +69,8 @@ def local_session(
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
-    local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    local = here if master.startswith("local") else {}  # machines of a cluster have to reach the driver
     for name, value in {**SETTINGS, **local, **(settings or {})}.items():
         builder = builder.config(name, value)
     has_own_python = SparkSession.getActiveSession() is not None or "PYSPARK_DRIVER_PYTHON" in os.environ

@@ -11,6 +11,9 @@ from typing import Any, Self
 
 from holdfast import PersistentQueue
 
+WITH_SPARK = ("--engine", "spark", "--format")
+"""Options of `holdfast drain`, before the format."""
+
 MOMENTS = ("before the write", "after the write", "after the commit")
 
 

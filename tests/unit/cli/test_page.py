@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import click
+import pytest
 
 from holdfast.cli import ending
 from holdfast.cli.main import COMMANDS
@@ -14,6 +15,7 @@ from holdfast.cli.main import COMMANDS
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.extra("arrow")
 def test_the_shell_blocks_run_from_top_to_bottom(tmp_path: Path) -> None:
     """In one directory that is empty at first, and each command ends well."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -1,37 +1,60 @@
-"""``drain``: everything that waits goes to Parquet or JSON, by Spark."""
+"""``drain``: everything that waits goes to files, by Arrow in this process or by Spark."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.ending import DAMAGED, exit_with, say_line
-from holdfast.cli.importing import import_named
 from holdfast.cli.opening import group_option, json_option, queue_argument, require_queue
 from holdfast.cli.output import damage_document, write_json
-from holdfast.cli.spark_output import SparkOutput
+from holdfast.cli.spark_drain import SparkJob
 from holdfast.errors import CorruptionError
-from holdfast.serializers.codec import Codec
 
 if TYPE_CHECKING:
     from holdfast.arrow.draining.reports import DrainProgress, DrainReport
 
-_QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-
 
 @click.command()
 @queue_argument
-@click.option("--to", required=True, type=click.Choice(["parquet", "json"]), help="What to write.")
 @click.option("--out", required=True, metavar="DIR", help="The target directory; each batch becomes a directory in it.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["parquet", "json", "csv"]),
+    default="parquet",
+    show_default=True,
+    help="What to write; json is a line for each message.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["arrow", "spark"]),
+    default="arrow",
+    show_default=True,
+    help="What runs the batches: Arrow, in this process; or Spark, which needs Java.",
+)
+@click.option(
+    "--partition-by",
+    metavar="COLUMN,...",
+    default="",
+    help="Columns whose values become directories; date is the day of the put, in UTC.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["overwrite", "error"]),
+    default="overwrite",
+    show_default=True,
+    help="The output of an earlier attempt at a batch: replace it, or fail.",
+)
+@click.option("--master", metavar="URL", help="With Spark: where tasks run; default: local[*].")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="With Spark: a setting of it; may be repeated.")
 @click.option(
     "--schema",
     "schema_path",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A file: the fields of payloads, which become columns; as `id BIGINT, name STRING`, or Spark's JSON.",
+    help="With Spark, a file: fields of payloads, which become columns; as `id BIGINT, name STRING`, or Spark's JSON.",
 )
 @click.option(
     "--codec",
@@ -48,60 +71,63 @@ _QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 )
 @click.option("--max-messages", type=click.IntRange(min=1), help="Messages of one batch.")
 @click.option("--forever", is_flag=True, help="Wait for more messages, until SIGINT or SIGTERM.")
+@click.option("--verbose", is_flag=True, help="Write the progress, the result, and what Spark says.")
 @group_option
 @json_option
 def drain(
     path: Path,
-    to: str,
     out: str,
+    file_format: Any,
+    engine: str,
+    partition_by: str,
+    mode: Any,
+    master: str | None,
+    conf: tuple[str, ...],
     schema_path: Path | None,
     codec_name: str | None,
     max_bytes: int,
     max_messages: int | None,
     forever: bool,
+    verbose: bool,
     group: str,
     as_json: bool,
 ) -> None:
-    """Write messages with Spark, batch by batch, and acknowledge them: each exactly once.
+    """Write messages to files, batch by batch, and acknowledge them: each exactly once.
 
     A batch is a directory batch_id=... below --out. The next drain runs an interrupted batch again, with the same
-    messages under the same id, and replaces its output. A missing group is created.
+    messages under the same id, and replaces its output. A missing group is created. Nothing is printed if all is well.
 
     The exit code is 2 if messages are damaged, or do not fit --schema; all others were written.
     """
     require_queue(path)
-    from holdfast.spark.draining.directories import DirectoryWriter, read_schema
-    from holdfast.spark.draining.drainer import drain as drain_queue
-    from holdfast.spark.session import local_session
+    columns = [name.strip() for name in partition_by.split(",") if name.strip()]
+    options: dict[str, Any] = {
+        "max_bytes": max_bytes,
+        "max_messages": max_messages,
+        "group": group,
+        "until": "forever" if forever else "snapshot",
+        "on_progress": _show if verbose else None,
+    }
+    unfit_count = 0
+    if engine == "arrow":
+        given = {"--master": master, "--conf": conf, "--schema": schema_path, "--codec": codec_name}
+        for name, value in given.items():
+            if value:
+                raise click.UsageError(f"{name} is an option of Spark: give --engine spark too")
+        from holdfast.arrow import DirectoryWriter
+        from holdfast.arrow import drain as drain_queue
 
-    if codec_name is not None and schema_path is None:
-        raise click.UsageError("--codec decodes what becomes columns: give --schema too")
-    codec = None if codec_name is None else _find_codec(codec_name)
-    output = SparkOutput()
-    with output.taken():
-        spark = local_session(app_name=f"holdfast drain {path.name}", settings=_QUIET)
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        schema = None if schema_path is None else read_schema(schema_path)
-        writer = DirectoryWriter(out, to, schema, codec=codec)
-        report = drain_queue(
-            path,
-            spark,
-            writer,
-            max_bytes=max_bytes,
-            max_messages=max_messages,
-            group=group,
-            until="forever" if forever else "snapshot",
-            on_progress=_show if sys.stderr.isatty() else None,
-        )
-    finally:
-        output.drop()
-        spark.stop()
-    _write(report, writer.unfit_count, as_json=as_json)
-    if writer.unfit_count:
+        report = drain_queue(path, DirectoryWriter(out, file_format, partition_by=columns, mode=mode), **options)
+    else:
+        if codec_name is not None and schema_path is None:
+            raise click.UsageError("--codec decodes what becomes columns: give --schema too")
+        job = SparkJob(master or "local[*]", _settings(conf), schema_path, codec_name, verbose)
+        report, unfit_count = job.run(path, out, file_format, columns, mode, options)
+    _write(report, unfit_count, as_json=as_json, verbose=verbose)
+    if unfit_count:
         say_line(
             "unfit",
-            f"{writer.unfit_count} payloads do not fit the schema: they are in the column _payload, as they were put",
+            f"{unfit_count} payloads do not fit the schema: they are in the column _payload, as they were put",
             as_json=as_json,
         )
     if report.damage:
@@ -112,15 +138,17 @@ def drain(
             position=report.damage[0].position,
             offsets=[each.offsets for each in report.damage],
         )
-    exit_with(DAMAGED if writer.unfit_count else 0)
+    exit_with(DAMAGED if unfit_count else 0)
 
 
-def _find_codec(target: str) -> Codec[Any]:
-    """Return the codec that ``module:attribute`` names; tasks import its module too."""
-    found = import_named(target, "MODULE:CODEC", "shop.events:codec", "Codec")
-    if not isinstance(found, Codec):
-        raise click.UsageError(f"{target} is no Codec: it is {found!r}")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
+def _settings(conf: tuple[str, ...]) -> dict[str, str]:
+    """Return settings of Spark by name."""
+    found = {}
+    for each in conf:
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"--conf is NAME=VALUE, as spark.executor.memory=4g; not {each!r}")
+        found[name] = value
     return found
 
 
@@ -129,7 +157,7 @@ def _show(progress: DrainProgress) -> None:
     click.echo(f"{progress.total_count:,} messages, {speed}, {progress.depth:,} left", err=True)
 
 
-def _write(report: DrainReport, unfit_count: int, *, as_json: bool) -> None:
+def _write(report: DrainReport, unfit_count: int, *, as_json: bool, verbose: bool) -> None:
     if as_json:
         write_json(
             {
@@ -143,6 +171,8 @@ def _write(report: DrainReport, unfit_count: int, *, as_json: bool) -> None:
                 "damage": [damage_document(each) for each in report.damage],
             }
         )
+        return
+    if not verbose:
         return
     batches = f"{len(report.batch_ids)} {'batch' if len(report.batch_ids) == 1 else 'batches'}"
     click.echo(f"{report.message_count:,} messages in {batches}, {report.depth:,} left")
