@@ -27,7 +27,7 @@ from holdfast.queue.verbs.group_verbs import perform_logged
 from holdfast.queue.verbs.verb_log import logged, own_process
 
 
-class LocalEngine:
+class LocalEngine(Closing):
     """Opens a queue, and resolves its earlier transactions.
 
     Parameters
@@ -51,8 +51,6 @@ class LocalEngine:
         Holds messages for a long time.
     idle_handles : IdleHandles or None
         Closes unused files; None without a side.
-    closing : Closing
-        Closes all of it.
 
     Raises
     ------
@@ -70,6 +68,7 @@ class LocalEngine:
         beside: LocalEngine | None = None,
         living: Callable[[int], bool] | None = None,
     ) -> None:
+        super().__init__()
         self.idle_handles: IdleHandles | None = None
         writes = None if beside is None else beside.handle
         self.handle: QueueHandle = QueueHandle(storage, clock, path, options, beside=writes, living=living)
@@ -92,7 +91,6 @@ class LocalEngine:
             self.resolver.resolve()
         if handle.write_side is not None or handle.read_side is not None:
             self.idle_handles = IdleHandles(handle)
-        self.closing = Closing(handle, self.transactions, self.resolver, self.idle_handles)
 
     @property
     def is_owner(self) -> bool:
@@ -136,10 +134,34 @@ class LocalEngine:
     def end_soon(self) -> None:
         """Do nothing: no end in here waits for another process."""
 
+    def close(self) -> None:
+        """Abort open transactions and close everything. As :class:`Closing`."""
+        try:
+            if self.idle_handles is not None:
+                self.idle_handles.stop()
+            self.transactions.close(wait=False)
+        finally:
+            self.handle.close()
+        self.transactions.close(wait=True)
+        self.resolver.close()
+
+    def close_later(self) -> None:
+        """Have it closed in a thread. As :class:`Closing`."""
+        if self.idle_handles is not None:
+            self.idle_handles.close_soon(partial(self.close_dropped, self.handle.path), self._is_in_use)
+        else:
+            assert self.handle.look_side is not None, "every mode has a side"
+            self.handle.look_side.close()
+
+    def _is_in_use(self) -> bool:
+        """Whether a delivery or a transaction is open, which may outlive the object that they come from."""
+        side = self.handle.require_read_side()
+        side.give_back_due()
+        return bool(side.leased) or self.transactions.is_any_open
+
     def give_up(self) -> None:
         """Close everything opened so far, after the opening has failed."""
-        if hasattr(self, "closing"):
-            self.closing.call_off()
+        self.call_off()
         try:
             if self.idle_handles is not None:
                 self.idle_handles.stop()
@@ -148,6 +170,6 @@ class LocalEngine:
 
     def forget_after_fork(self) -> None:
         """In a forked child: touch nothing that the parent owns."""
-        self.closing.call_off()
+        self.call_off()
         self.transactions.forget()
         self.handle.forget_after_fork()

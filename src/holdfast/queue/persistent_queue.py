@@ -166,7 +166,7 @@ class PersistentQueue:
             self._look_side = handle.look_side
             self._open_parts()
             lifecycle.watch(self)
-            engine.closing.expect(self)
+            engine.expect(self)
         except BaseException:  # interrupted too: no other code could release the locks
             engine.give_up()
             raise
@@ -810,7 +810,7 @@ class PersistentQueue:
 
         Again does nothing, or continues after an interruption.
         """
-        if self._engine.closing.is_over:
+        if self._engine.is_over:
             return
         self._engine.end_soon()
         try:
@@ -819,11 +819,11 @@ class PersistentQueue:
             finally:
                 self._lifecycle.close()
                 self._tasks.release()
-                self._engine.closing.close()
+                self._engine.close()
         except Exception:  # each part is closed, even if another one raises
-            self._engine.closing.call_off()
+            self._engine.call_off()
             raise
-        self._engine.closing.call_off()
+        self._engine.call_off()
 
     def __enter__(self) -> PersistentQueue:
         return self

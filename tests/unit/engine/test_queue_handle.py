@@ -134,7 +134,7 @@ def test_an_opening_that_is_interrupted_at_its_end_leaves_nothing_locked_or_watc
 
     jobs = Jobs()
     with monkeypatch.context() as patched:
-        patched.setattr(local_engine, "Closing", interrupt)
+        patched.setattr(local_engine.LocalEngine, "expect", interrupt)
         with pytest.raises(KeyboardInterrupt):
             jobs.open()
     assert jobs.clock not in poller._pollers

@@ -7,15 +7,13 @@ import os
 import socket
 import threading
 import time
-import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, QueueLockedError, RetryableError
+from holdfast.errors import QueueLockedError, RetryableError
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.client.large_payloads import LargePayloads
@@ -27,6 +25,7 @@ from holdfast.queue.client.shared_reservations import SharedReservations
 from holdfast.queue.client.shared_resolver import SharedJointResolver, SharedResolver
 from holdfast.queue.client.staging import Staging
 from holdfast.queue.client.upkeep import Upkeep
+from holdfast.queue.closing import Closing
 from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Options
@@ -44,7 +43,7 @@ _DROPPED_SECONDS = 0.5
 """How often a dropped queue that is in use is looked at again."""
 
 
-class SharedEngine:
+class SharedEngine(Closing):
     """Joins a queue. What only looks is done here; everything else is asked of the owner.
 
     Parameters
@@ -68,9 +67,8 @@ class SharedEngine:
     """
 
     def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options) -> None:
+        super().__init__()
         self._group = options.group
-        self._finalizer: weakref.finalize | None = None  # type: ignore[type-arg]  # it has no type at run time
-        self.is_over = False
         self._is_ending = threading.Event()
         self._finder = OwnerFinder(storage, clock, path, options)
         self.membership = Membership(self._finder)
@@ -151,11 +149,6 @@ class SharedEngine:
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
-    @property
-    def closing(self) -> SharedEngine:
-        """What closes this engine: itself."""
-        return self
-
     def end_soon(self) -> None:
         """Look for an owner for a moment only, from here on: what it is not told comes again with the session's end."""
         self.membership.look_until(time.monotonic() + ENDING_SECONDS)
@@ -164,7 +157,7 @@ class SharedEngine:
         """Abort open transactions, give deliveries back, and let the next owner in if this process owns the queue."""
         self.transactions.close(wait=False)
         with ExitStack() as closing:  # each one, even if another raises; the last one first
-            closing.callback(self._local.closing.close)
+            closing.callback(self._local.close)
             closing.callback(self.membership.leave)
             closing.callback(self._flush_last)
             closing.callback(self._upkeep.stop)
@@ -191,32 +184,17 @@ class SharedEngine:
             if hasattr(self, "_upkeep"):
                 closing.callback(self._upkeep.stop)
 
-    def expect(self, queue: object) -> None:
-        """Have it closed once ``queue`` is collected."""
-        self._finalizer = weakref.finalize(queue, self._drop, repr(queue))
-        self._finalizer.atexit = False  # a process that ends releases its locks by itself
+    def close_later(self) -> None:
+        """Have it closed in a thread. As :class:`Closing`."""
+        start_thread(self._close_unused, "holdfast-closing", self._is_ending.set)
 
-    def call_off(self) -> None:
-        """Do nothing when the queue is collected."""
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        self.is_over = True
-
-    def _drop(self, name: str) -> None:
-        """Warn, and have it closed in a thread: the garbage collector may come here while any lock is held."""
-        start_thread(self._close_dropped, "holdfast-closing", self._is_ending.set)
-        warnings.warn(f"{name} was dropped and not closed: use `with`, or call close()", ResourceWarning, stacklevel=2)
-
-    def _close_dropped(self) -> None:
+    def _close_unused(self) -> None:
         """Close it once no delivery and no transaction is open: these may outlive the object that they come from."""
         while self.transactions.is_any_open or self._consumer.numbers_in_hand():
             if self._is_ending.wait(_DROPPED_SECONDS):
                 return  # the process ends, and releases its locks by itself
         self.end_soon()
-        try:
-            self.close()
-        except HoldfastError as error:
-            logger.error("closing %s, which was dropped, failed: %s", self.handle.path, error)
+        self.close_dropped(self.handle.path)
 
     def forget_after_fork(self) -> None:
         """In a forked child: touch nothing that the parent owns."""

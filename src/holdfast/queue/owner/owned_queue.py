@@ -215,7 +215,7 @@ class OwnedQueue:
                 )
             for known in (self._groups, self._opened, self.handle.group_readers):
                 known.pop(name, None)
-            engine.closing.close()
+            engine.close()
             self.handle.open_groups.remove(engine.handle.group)
 
     def handle_of(self, group: str) -> QueueHandle:
@@ -484,8 +484,8 @@ class OwnedQueue:
             self._is_closed = True
         with ExitStack() as closing:  # each one, even if another raises; the last one first
             for engine in list(self._groups.values()):
-                closing.callback(engine.closing.close)
-            closing.callback(self._writes.closing.close)  # it ends commit records, whose groups have to be open
+                closing.callback(engine.close)
+            closing.callback(self._writes.close)  # it ends commit records, whose groups have to be open
 
     def forget_after_fork(self) -> None:
         """In a forked child: touch nothing that the parent owns."""
