@@ -467,7 +467,7 @@ BETWEEN_PROCESSES = (
         "queue/client/shared_draining.py",
         "self.is_over(in_hand_count, left.due_ns):\n",
         "self.is_over(in_hand_count, None):\n",
-        "loops",
+        "successions",
     ),
     Mutation(
         "close-without-a-sync",
@@ -475,7 +475,7 @@ BETWEEN_PROCESSES = (
         "queue/client/shared_engine.py",
         "            closing.callback(self._flush_last)\n",
         "",
-        "handing over",
+        "successions",
     ),
     Mutation(
         "dead-sessions-without-end",
@@ -483,6 +483,6 @@ BETWEEN_PROCESSES = (
         "persistence/ownership/sessions.py",
         "        if len(self._dead) > _DEAD_MAX:\n",
         "        if False:\n",
-        "handing over",
+        "who owns",
     ),
 )

@@ -142,8 +142,6 @@ SUITES = (
         "tests/unit/owner/test_owned_queue.py",
         "tests/unit/client/test_standing_owner.py",
         "tests/unit/client/test_forked_copies.py",
-        "tests/unit/client/test_shared_engine.py",
-        "tests/unit/ownership/test_sessions.py",
     ),
     _tests(
         "loops",
