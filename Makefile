@@ -36,6 +36,7 @@ MINIMAL_TESTS := --ignore=tests/unit/service/workers tests/unit/cli tests/unit/s
 # Warnings of other people's versions are no errors there.
 DELTA := build/venv-delta
 CONNECT := build/venv-connect
+FRAMES := build/venv-frames
 DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 
 # `make dist`: the tools, and an environment with the wheel alone, whose packages the SBOM lists. As all are built by the
@@ -48,7 +49,7 @@ SBOM := build/venv-sbom
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest test-cluster test-delta test-connect $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
+.PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest test-cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
 .PHONY: crash kills lock-race successions owner-deaths crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -72,7 +73,7 @@ test: $(VENV)/.dev-ready  ## run all tests but those that start Spark
 test-spark: $(VENV)/.dev-ready  ## run the tests that start Spark; needs Java 17, and skips them without
 	$(RUN) -m pytest -n 0 -m spark tests/spark $(ARGS)
 
-matrix: $(addprefix test-,$(PYTHONS)) test-minimal test-lowest test-cluster test-delta test-connect  ## run what is too long for `test`: other Pythons, lowest dependencies, clusters of Spark
+matrix: $(addprefix test-,$(PYTHONS)) test-minimal test-lowest test-cluster test-delta test-connect test-frames  ## run what is too long for `test`: other Pythons, lowest dependencies, clusters of Spark
 
 $(addprefix test-,$(PYTHONS)): test-%:
 	@$(call find-python,$*); \
@@ -93,6 +94,9 @@ test-delta: $(DELTA)/.delta-ready  ## drain into Delta Lake, with versions that 
 
 test-connect: $(CONNECT)/.connect-ready  ## drain over Spark Connect; needs Java 17
 	HOLDFAST_TEST_REQUIRE_CONNECT=1 $(CONNECT)/bin/python -m pytest -n 0 -W default -m connect tests/spark/test_connect.py $(ARGS)
+
+test-frames: $(FRAMES)/.frames-ready  ## read queues and drained files with pandas, Polars and DuckDB
+	HOLDFAST_TEST_REQUIRE_FRAMES=1 $(FRAMES)/bin/python -m pytest -n 0 -W default tests/unit/arrow/test_other_libraries.py $(ARGS)
 
 lint: $(VENV)/.dev-ready  ## check style and formatting
 	$(RUN) -m ruff check .
@@ -211,7 +215,7 @@ $(LOWEST)/.lowest-ready: pyproject.toml
 	@$(call find-python,$(LOWEST_PYTHON)); $(MAKE) --no-print-directory VENV=$(LOWEST) PYTHON="$$found" $(LOWEST)/.created
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOWEST)/bin/uv pip compile --quiet --no-header --no-annotate --python $(LOWEST)/bin/python \
-	    --resolution lowest-direct $(addprefix --extra ,catalog cli demo protobuf pydantic spark zstd) --output-file build/lowest.txt pyproject.toml
+	    --resolution lowest-direct $(addprefix --extra ,arrow catalog cli demo protobuf pydantic spark zstd) --output-file build/lowest.txt pyproject.toml
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint build/lowest.txt --editable '.[test]'
 	@touch $@
 
@@ -230,6 +234,12 @@ $(CONNECT)/.connect-ready: pyproject.toml
 	@$(MAKE) --no-print-directory VENV=$(CONNECT) PYTHON="$(PYTHON)" $(CONNECT)/.created
 	$(CONNECT)/bin/python -m pip install --quiet --disable-pip-version-check 'pyspark[connect]' \
 	    --editable '.[spark]' pytest pytest-timeout pytest-xdist
+	@touch $@
+
+$(FRAMES)/.frames-ready: pyproject.toml
+	@$(MAKE) --no-print-directory VENV=$(FRAMES) PYTHON="$(PYTHON)" $(FRAMES)/.created
+	$(FRAMES)/bin/python -m pip install --quiet --disable-pip-version-check duckdb pandas polars \
+	    --editable '.[arrow]' pytest pytest-timeout pytest-xdist
 	@touch $@
 
 $(DELTA)/.delta-ready: pyproject.toml

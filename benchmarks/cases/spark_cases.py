@@ -43,6 +43,8 @@ class Tables:
         How many there are.
     path : Path
         The queue.
+    parquet_path : Path
+        The Parquet files.
     queue : DataFrame
         Its payloads.
     parquet : DataFrame
@@ -51,6 +53,7 @@ class Tables:
 
     load: Load
     path: Path
+    parquet_path: Path
     queue: DataFrame
     parquet: DataFrame
 
@@ -74,16 +77,16 @@ def session() -> SparkSession:
 
 def make_tables(spark: SparkSession, folder: Path, load: Load) -> Tables:
     """Fill a queue with random payloads, and Parquet files from it."""
-    path, parquet = folder / "queue", str(folder / "parquet")
+    path, parquet = folder / "queue", folder / "parquet"
     draw = random.Random(load.size)
     with PersistentQueue(path, mode="exclusive", flush=FlushPolicy.never(), data_file_bytes=DATA_FILE_BYTES) as queue:
         for _ in range(load.batches):
             queue.put_many([draw.randbytes(load.size) for _ in range(BATCH)])
         queue.groups.create(_KEEPER)
     source = spark.read.format("holdfast")
-    source.load(str(path)).select(*COLUMNS).write.parquet(parquet)
+    source.load(str(path)).select(*COLUMNS).write.parquet(str(parquet))
     payloads = source.schema("payload binary").load(str(path))
-    return Tables(load, path, payloads, spark.read.parquet(parquet))
+    return Tables(load, path, parquet, payloads, spark.read.parquet(str(parquet)))
 
 
 def reading(label: str, frame: DataFrame, make_body: MakeBody) -> Contestant:
@@ -96,7 +99,9 @@ def reading(label: str, frame: DataFrame, make_body: MakeBody) -> Contestant:
     return Contestant(label, stage)
 
 
-def draining(spark: SparkSession, tables: Tables, make_fn: MakeFn, max_bytes: int) -> Contestant:
+def draining(
+    spark: SparkSession, tables: Tables, make_fn: MakeFn, max_bytes: int, label: str = "holdfast"
+) -> Contestant:
     """Return a drain of the whole queue, as one call: reserve, run, commit, batch by batch; each round a new group."""
 
     @contextmanager
@@ -110,7 +115,16 @@ def draining(spark: SparkSession, tables: Tables, make_fn: MakeFn, max_bytes: in
         yield body
         assert counts == [(tables.load.count, 0)]
 
-    return Contestant("holdfast", stage)
+    return Contestant(label, stage)
+
+
+def draining_to_parquet(spark: SparkSession, tables: Tables, max_bytes: int, label: str = "holdfast") -> Contestant:
+    """Return a drain with Spark into a directory for each batch."""
+
+    def make_fn(folder: Path) -> RunBatch:
+        return lambda frame, batch_id: write_parquet(frame.select(*COLUMNS), folder / "out" / f"batch_id={batch_id}")
+
+    return draining(spark, tables, make_fn, max_bytes, label)
 
 
 def aggregate(frame: DataFrame) -> int:

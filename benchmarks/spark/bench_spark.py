@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.cases.spark_cases import (
-    COLUMNS,
     MakeBody,
     Tables,
     aggregate,
     draining,
-    make_tables,
+    draining_to_parquet,
     reading,
-    session,
     write_parquet,
 )
 from benchmarks.measuring.contestant import Against, Body, Contestant
@@ -48,21 +46,6 @@ BATCH_SECONDS_MAX = 0.3
 """What a batch of so many messages may cost besides being read."""
 
 PARQUET = "the same from Parquet"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """Return a session with two tasks at once."""
-    running = session()
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="module")
-def tables(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """Return 1 GB of payloads as a queue and as Parquet; with ``--quick``, a tenth."""
-    load = Load(50_000 if request.config.getoption("quick") else 500_000, 2000)
-    return make_tables(spark, tmp_path_factory.mktemp("spark"), load)
 
 
 def _aggregate(frame: DataFrame, folder: Path) -> Body:
@@ -96,14 +79,7 @@ def test_spark_reads_a_queue(race: Race, tables: Tables, title: str, make_body: 
 @pytest.mark.parametrize("max_bytes", [64 * 2**20, MAX_BYTES], ids=["64-MiB", "default"])
 def test_a_drain_to_parquet(race: Race, spark: SparkSession, tables: Tables, max_bytes: int) -> None:
     """Both sides write payload, offset and timestamp; the default size of a batch has to reach the target."""
-    case = draining(
-        spark,
-        tables,
-        lambda folder: (
-            lambda frame, batch_id: write_parquet(frame.select(*COLUMNS), folder / "out" / f"batch_id={batch_id}")
-        ),
-        max_bytes,
-    )
+    case = draining_to_parquet(spark, tables, max_bytes)
     floor = reading(PARQUET, tables.parquet, _to_parquet)
     is_default = max_bytes == MAX_BYTES
     against = Against(floor, TO_PARQUET_AT_LEAST if is_default else None)
