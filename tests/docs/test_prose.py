@@ -33,6 +33,7 @@ REWRITTEN = [
     "spark-pipeline",
     "spark-sink",
     "spark-stream",
+    "spark-cluster",
     "format",
     "protocol",
     "configuration",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proof.mutants.between_processes import BETWEEN_PROCESSES
 from proof.mutants.blind_spots import BLIND_SPOTS
+from proof.mutants.far_away import FAR_AWAY
 from proof.mutants.mutation import Mutation
 
 MUTATIONS = (
@@ -399,6 +400,7 @@ MUTATIONS = (
     ),
     *BLIND_SPOTS,
     *BETWEEN_PROCESSES,
+    *FAR_AWAY,
     # -- What not every queue is used for ------------------------------------------------------------------------------
     Mutation(
         "ids-not-kept-at-adoption",

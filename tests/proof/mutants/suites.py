@@ -150,6 +150,7 @@ SUITES = (
         "-k",
         "loop or consuming",
     ),
+    _tests("range server", "tests/spark/test_range_server.py"),
     _tests("owner deaths", "tests/property/test_owner_deaths.py"),
     _tests("who owns", "tests/unit/ownership", "tests/unit/transport/test_endpoint.py"),
     _tests("queues deleted", "tests/unit/service/test_delete_queue.py"),

@@ -61,6 +61,7 @@ class TasksForSpark:
 
     def format(self, _: str) -> Self:
         """As Spark's."""
+        self._options: dict[str, str] = {}
         return self
 
     def schema(self, schema: Any) -> Self:
@@ -70,7 +71,7 @@ class TasksForSpark:
 
     def option(self, name: str, value: str) -> Self:
         """As Spark's."""
-        self._options = {name: value}
+        self._options[name] = value
         return self
 
     def load(self) -> Callable[[], list[dict[str, Any]]]:

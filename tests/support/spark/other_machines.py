@@ -99,23 +99,36 @@ def run_on_a_cluster(place: Path, what: str) -> dict[str, Any]:
 def _unseen(spark: Any, place: Path) -> dict[str, Any]:
     from holdfast.spark import drain, finalize
 
-    path, out = str(OWN / "q"), str(place / "out")
+    path, out, off = str(OWN / "q"), str(place / "out"), {"serveAddress": "off"}
 
-    def read(is_strict: str) -> int:
-        return int(spark.read.format("holdfast").option("failOnDataLoss", is_strict).load(path).count())
+    def read(is_strict: str, options: dict[str, str]) -> int:
+        rows = spark.read.format("holdfast").options(failOnDataLoss=is_strict, **options).load(path)
+        return int(rows.selectExpr("count(distinct offset)").first()[0])
 
-    def stream() -> None:
-        rows = spark.readStream.format("holdfast").option("failOnDataLoss", "false").option("group", "stream")
+    def stream(options: dict[str, str]) -> int:
+        rows = spark.readStream.format("holdfast").options(failOnDataLoss="false", group="stream", **options)
         to = rows.load(path).writeStream.format("parquet").trigger(availableNow=True)
         query = to.option("checkpointLocation", str(place / "checkpoint")).start(f"{out}/stream")
         query.awaitTermination()
+        return int(spark.read.parquet(f"{out}/stream").count())
+
+    def drained(address: str | None) -> int:
+        drain(
+            path,
+            spark,
+            lambda frame, _: frame.write.mode("overwrite").parquet(f"{out}/d"),
+            group=GROUP,
+            serve_address=address,
+        )
+        return int(spark.read.parquet(f"{out}/d").count())
 
     return {
-        "strict": outcome(lambda: read("true")),
-        "lenient": outcome(lambda: read("false")),
-        "drain": outcome(lambda: drain(path, spark, lambda frame, _: frame.write.parquet(f"{out}/d"), group=GROUP)),
-        "stream": outcome(stream),
+        "strict": outcome(lambda: read("true", off)),
+        "lenient": outcome(lambda: read("false", off)),
+        "drain": outcome(lambda: drained("off")),
+        "stream": outcome(lambda: stream(off)),
         "finalized": outcome(lambda: finalize(path, place / "checkpoint", group="stream")),
+        "served": [outcome(lambda: read("true", {})), outcome(lambda: drained(None)), outcome(lambda: stream({}))],
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.arrow.draining.plan import DrainPlan
 from holdfast.arrow.reading.columns import Field, record_batch
 from holdfast.arrow.reading.file_range import FileRange
-from holdfast.arrow.reading.task_walk import walk_range
+from holdfast.arrow.reading.task_walk import Elsewhere, walk_range
 from holdfast.persistence.format.report import Damage
 
 _ADVICE = "it was removed; drain again, which reports its messages as lost and drains the others"
@@ -20,8 +20,12 @@ def read_parts(
     fields: Sequence[Field],
     deliveries: dict[int, int],
     on_loss: Callable[[Damage], None],
+    elsewhere: Elsewhere | None = None,
 ) -> Generator[Any]:
-    """Yield messages as record batches; damaged ones are skipped, and ``on_loss`` is called for them."""
+    """Yield messages as record batches; damaged ones are skipped, and ``on_loss`` is called for them.
+
+    ``elsewhere`` says where to read if this machine does not see the queue.
+    """
     for part in parts:
-        for walked in walk_range(plan.root, plan.queue_id, part, on_loss, advice=_ADVICE):
+        for walked in walk_range(plan.root, plan.queue_id, part, on_loss, advice=_ADVICE, elsewhere=elsewhere):
             yield record_batch(fields, walked, deliveries)

@@ -27,6 +27,26 @@ _NOTE_BYTES_MAX = 64 * 2**10
 """By far more than a path and a reason take."""
 
 
+def damage_fields(damage: Damage) -> dict[str, Any]:
+    """Return damage as fields of JSON."""
+    return {
+        "path": str(damage.path),
+        "position": damage.position,
+        "size_bytes": damage.size_bytes,
+        "first_offset": damage.offsets.start,
+        "end_offset": damage.offsets.stop,
+        "verdict": damage.verdict,
+        "reason": damage.reason,
+    }
+
+
+def damage_of(fields: dict[str, Any]) -> Damage:
+    """Return the damage in fields of JSON."""
+    offsets = range(fields["first_offset"], fields["end_offset"])
+    place = Path(fields["path"]), fields["position"], fields["size_bytes"]
+    return Damage(*place, offsets, fields["verdict"], fields["reason"])
+
+
 class LossNotes:
     """The notes of one group.
 
@@ -42,16 +62,7 @@ class LossNotes:
 
     def write(self, batch_id: str, damage: Damage) -> None:
         """Note that messages of a batch are lost; raises StorageError, which fails the task, if that fails."""
-        fields = {
-            "batch_id": batch_id,
-            "path": str(damage.path),
-            "position": damage.position,
-            "size_bytes": damage.size_bytes,
-            "first_offset": damage.offsets.start,
-            "end_offset": damage.offsets.stop,
-            "verdict": damage.verdict,
-            "reason": damage.reason,
-        }
+        fields = {"batch_id": batch_id} | damage_fields(damage)
         path = self._directory / f"lost-{uuid.uuid4().hex}.json"
         with storage_errors("noting that messages are lost", path):
             file = self._storage.open(path, create=True)
@@ -69,9 +80,7 @@ class LossNotes:
             for path in self._paths():
                 fields = self._fields(path)
                 if fields.get("batch_id") == batch_id:
-                    offsets = range(fields["first_offset"], fields["end_offset"])
-                    place = Path(fields["path"]), fields["position"], fields["size_bytes"]
-                    found.add(Damage(*place, offsets, fields["verdict"], fields["reason"]))
+                    found.add(damage_of(fields))
         return sorted(found, key=lambda damage: damage.offsets.start)
 
     def remove(self) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from holdfast.arrow.reading.file_range import FileRange, clipped
 from holdfast.arrow.reading.frame_walk import Walked, walk
 from holdfast.errors import RetryableError, StorageError
 from holdfast.persistence.filesystem.layout import check_header
-from holdfast.persistence.filesystem.storage import MISSING, File, Storage
+from holdfast.persistence.filesystem.storage import MISSING, ReadableFile
 from holdfast.persistence.format.constants import FRAME_SIZE_END, FRAMES_START
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.report import DAMAGED, Damage
@@ -36,13 +37,20 @@ class ConsumedMeanwhileError(RetryableError):
     code = "consumed_meanwhile"
 
 
+class Opener(Protocol):
+    """Opens data files: a storage, or what asks another machine for them."""
+
+    def open(self, path: Path, *, writable: bool) -> ReadableFile:
+        """Open a file to be read; a missing one is one of the errors ``MISSING``."""
+
+
 class FileRangeReader:
     """Walks over one range.
 
     Parameters
     ----------
-    storage, path, queue_id
-        Where the file is, and its queue.
+    files, path, queue_id
+        What opens the file, where it is, and its queue.
     part : FileRange
         What to read.
     on_loss : callable
@@ -50,9 +58,9 @@ class FileRangeReader:
     """
 
     def __init__(
-        self, storage: Storage, path: Path, queue_id: bytes, part: FileRange, on_loss: Callable[[Damage], None]
+        self, files: Opener, path: Path, queue_id: bytes, part: FileRange, on_loss: Callable[[Damage], None]
     ) -> None:
-        self._storage = storage
+        self._files = files
         self._path = path
         self._queue_id = queue_id
         self._part = part
@@ -76,7 +84,7 @@ class FileRangeReader:
             A Holdfast of another format version wrote it, or the disk refuses.
         """
         try:
-            file = self._storage.open(self._path, writable=False)
+            file = self._files.open(self._path, writable=False)
         except MISSING:
             raise self._consumed() from None
         try:
@@ -86,7 +94,7 @@ class FileRangeReader:
         finally:
             file.close()
 
-    def _walked(self, file: File, header: DataFileHeader) -> Iterator[Walked]:
+    def _walked(self, file: ReadableFile, header: DataFileHeader) -> Iterator[Walked]:
         part = self._part
         limit = min(file.size(), part.limit or file.size())
         if not part.position and part.start - part.name.first_offset > BATCH_COUNT_MAX:
@@ -119,7 +127,7 @@ class FileRangeReader:
         if self._next < part.end:
             self._lose(self._position, 0, self._next, part.end, "the file ends too early")
 
-    def _next_size(self, file: File, limit: int) -> int:
+    def _next_size(self, file: ReadableFile, limit: int) -> int:
         """Return the size of the frame at the position, which was not whole in the last chunk; 0 if it cannot be."""
         size = FRAME_SIZE_END + int.from_bytes(file.read_at(FRAME_SIZE_END, self._position)[1:], "little")
         if self._position + size > limit:
@@ -143,7 +151,7 @@ class FileRangeReader:
 
     # -- The life of the file ----------------------------------------------------------------------------------------
 
-    def _read_header(self, file: File) -> DataFileHeader | None:
+    def _read_header(self, file: ReadableFile) -> DataFileHeader | None:
         """Return the header, or None if it is damaged and that was reported."""
         part = self._part
         try:
@@ -160,7 +168,7 @@ class FileRangeReader:
             raise self._consumed()
         return header
 
-    def _check_life(self, file: File, header: DataFileHeader) -> None:
+    def _check_life(self, file: ReadableFile, header: DataFileHeader) -> None:
         """Make sure that the bytes just read are of the life of the file that was opened."""
         try:
             now = DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(self._path))
@@ -172,7 +180,7 @@ class FileRangeReader:
     def _consumed(self) -> ConsumedMeanwhileError:
         return ConsumedMeanwhileError(f"{self._path} was consumed after this read was planned", path=str(self._path))
 
-    def _jump(self, file: File, header: DataFileHeader) -> None:
+    def _jump(self, file: ReadableFile, header: DataFileHeader) -> None:
         """Go to an indexed message near the first one that is wanted."""
         seal = read_seal(file, header)
         entry = seal.position_before(self._part.start - header.first_offset) if seal is not None else None
@@ -181,7 +189,7 @@ class FileRangeReader:
 
     # -- Damage ------------------------------------------------------------------------------------------------------
 
-    def _pass_damage(self, file: File, header: DataFileHeader, limit: int) -> None:
+    def _pass_damage(self, file: ReadableFile, header: DataFileHeader, limit: int) -> None:
         """Report damage at the position, and continue at the next frame that verifies."""
         gap = FrameScanner(file, header.salt, self._position, limit).gap(self._next - header.first_offset)
         self._check_life(file, header)

@@ -12,7 +12,7 @@ from holdfast.arrow.reading.columns import Deliveries, Field, record_batch
 from holdfast.arrow.reading.file_range import FileRange
 from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError
 from holdfast.arrow.reading.selection import Selection
-from holdfast.arrow.reading.task_walk import walk_range
+from holdfast.arrow.reading.task_walk import Elsewhere, walk_range
 from holdfast.errors import CorruptionError
 from holdfast.persistence.format.report import Damage
 
@@ -43,8 +43,15 @@ class RowReader:
     option: str
     advice: str
 
-    def read(self, root: Path, queue_id: bytes, parts: Iterable[FileRange], deliveries: Deliveries) -> Iterator[Any]:
-        """Yield the rows of ranges as record batches.
+    def read(
+        self,
+        root: Path,
+        queue_id: bytes,
+        parts: Iterable[FileRange],
+        deliveries: Deliveries,
+        elsewhere: Elsewhere | None = None,
+    ) -> Iterator[Any]:
+        """Yield the rows of ranges as record batches; ``elsewhere`` as for :func:`walk_range`.
 
         Raises
         ------
@@ -53,7 +60,7 @@ class RowReader:
         """
         for part in parts:
             try:
-                for walked in walk_range(root, queue_id, part, self.lose, advice=self.advice):
+                for walked in walk_range(root, queue_id, part, self.lose, advice=self.advice, elsewhere=elsewhere):
                     rows = self.selection.in_time(walked)
                     if len(rows):
                         yield record_batch(self.fields, rows, deliveries)

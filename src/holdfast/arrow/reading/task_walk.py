@@ -1,18 +1,19 @@
-"""Reads one planned range in a task: maybe on another machine, which has to see the queue that was planned."""
+"""Reads one planned range in a task: maybe on another machine, which sees the queue that was planned, or asks one."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from holdfast.arrow.reading.file_range import FileRange
-from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
+from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader, Opener
 from holdfast.arrow.reading.frame_walk import Walked
 from holdfast.arrow.reading.snapshot import read_mark
-from holdfast.errors import ConfigError, QueueNotFoundError
-from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
-from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
+from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, open_directory, queue_directory
+from holdfast.persistence.filesystem.storage import OsStorage, ReadableFile, Storage, storage_errors
 from holdfast.persistence.format.report import Damage
 
 
@@ -31,7 +32,9 @@ def require_queue_here(storage: Storage, root: Path, queue_id: bytes) -> QueueDi
         directory, found, _ = open_directory(storage, root, create=False, writable=False)
     except QueueNotFoundError as error:
         raise QueueNotFoundError(
-            f"no queue at {root} on {host}: mount the directory on each machine that runs tasks", path=str(root)
+            f"no queue at {root} on {host}: mount the directory on each machine that runs tasks, or have its bytes "
+            "served (option serveAddress)",
+            path=str(root),
         ) from error
     if found != queue_id:
         raise ConfigError(
@@ -41,8 +44,86 @@ def require_queue_here(storage: Storage, root: Path, queue_id: bytes) -> QueueDi
     return directory
 
 
+def require_log_here(storage: Storage, root: Path, queue_id: bytes, name: DataFileName) -> QueueDirectory:
+    """Return the directory of a queue whose log once held a file; else it was unmounted, or is an older copy.
+
+    Raises as :func:`require_queue_here`, and StorageError if ``write.mark`` does not verify.
+    """
+    directory = require_queue_here(storage, root, queue_id)
+    mark = read_mark(storage, directory, queue_id)
+    if mark is None or mark.sequence < name.sequence:
+        raise ConfigError(
+            f"{root} on {platform.node()} is an older copy of the queue, without {name}: mount the directory "
+            "itself on each machine that runs tasks"
+        )
+    return directory
+
+
+class QueueFiles(Opener, Protocol):
+    """Where the bytes of a queue are: on this machine, or on one that is asked for them."""
+
+    def require_log(self, name: DataFileName) -> None:
+        """Make sure that the queue is there, and that its log once held a file. Raises HoldfastError."""
+
+
+Elsewhere = Callable[[HoldfastError], QueueFiles]
+"""Takes why this machine does not see the queue, and returns what does, or raises."""
+
+
+class LocalFiles:
+    """The files of a queue that this machine sees.
+
+    Parameters
+    ----------
+    root, queue_id
+        The queue.
+    """
+
+    def __init__(self, root: Path, queue_id: bytes) -> None:
+        self._storage = OsStorage()
+        self._root = root
+        self._queue_id = queue_id
+
+    def open(self, path: Path, *, writable: bool) -> ReadableFile:
+        """Open a file."""
+        return self._storage.open(path, writable=writable)
+
+    def require_queue(self) -> None:
+        """Make sure that it is the queue of the plan. Raises as :func:`require_queue_here`."""
+        require_queue_here(self._storage, self._root, self._queue_id)
+
+    def require_log(self, name: DataFileName) -> None:
+        """Make sure that this is no older copy. Raises as :func:`require_log_here`."""
+        require_log_here(self._storage, self._root, self._queue_id, name)
+
+
+def queue_files(root: Path, queue_id: bytes, name: DataFileName, elsewhere: Elsewhere | None) -> QueueFiles:
+    """Return where to read a data file: here, if this machine sees the queue and no older copy of it.
+
+    Raises
+    ------
+    HoldfastError
+        This machine does not see it, and there is nothing else, or that cannot be asked.
+    """
+    files = LocalFiles(root, queue_id)
+    if elsewhere is None:
+        files.require_queue()
+        return files
+    try:
+        files.require_log(name)
+    except HoldfastError as error:  # another user's directory too
+        return elsewhere(error)
+    return files
+
+
 def walk_range(
-    root: Path, queue_id: bytes, part: FileRange, on_loss: Callable[[Damage], None], *, advice: str
+    root: Path,
+    queue_id: bytes,
+    part: FileRange,
+    on_loss: Callable[[Damage], None],
+    *,
+    advice: str,
+    elsewhere: Elsewhere | None = None,
 ) -> Iterator[Walked]:
     """Yield the messages of a planned range.
 
@@ -54,6 +135,8 @@ def walk_range(
         As for :class:`FileRangeReader`.
     advice : str
         What to do if the range was consumed.
+    elsewhere : callable or None
+        Where to read if this machine does not see the queue.
 
     Raises
     ------
@@ -62,21 +145,11 @@ def walk_range(
     ConsumedMeanwhileError, StorageError
         As :meth:`FileRangeReader.walked`.
     """
-    storage = OsStorage()
-    path = require_queue_here(storage, root, queue_id).data_file(part.name)
+    files = queue_files(root, queue_id, part.name, elsewhere)
+    path = queue_directory(root).data_file(part.name)
     with storage_errors("reading", path):
         try:
-            yield from FileRangeReader(storage, path, queue_id, part, on_loss).walked()
+            yield from FileRangeReader(files, path, queue_id, part, on_loss).walked()
         except ConsumedMeanwhileError as error:
-            _require_log_here(storage, root, queue_id, part)
+            files.require_log(part.name)
             raise ConsumedMeanwhileError(f"{error}: {advice}", path=str(path)) from None
-
-
-def _require_log_here(storage: Storage, root: Path, queue_id: bytes, part: FileRange) -> None:
-    """Refuse a directory whose log never held a range: it was unmounted meanwhile, or is an older copy."""
-    mark = read_mark(storage, require_queue_here(storage, root, queue_id), queue_id)
-    if mark is None or mark.sequence < part.name.sequence:
-        raise ConfigError(
-            f"{root} on {platform.node()} is an older copy of the queue, without {part.name}: mount the directory "
-            "itself on each machine that runs tasks"
-        )

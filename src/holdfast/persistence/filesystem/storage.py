@@ -54,14 +54,24 @@ class FileIdentity(NamedTuple):
     inode: int
 
 
-class File(Protocol):
+class ReadableFile(Protocol):
+    """An open file, as far as those need it who read it: it may be on another machine."""
+
+    def read_at(self, size: int, position: int) -> bytes:
+        """Return up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+
+    def size(self) -> int:
+        """Return the size of the file."""
+
+    def close(self) -> None:
+        """Close the handle. Closing twice does nothing."""
+
+
+class File(ReadableFile, Protocol):
     """An open file; positions and sizes in bytes."""
 
     def write_at(self, buffers: Sequence[bytes], position: int) -> int:
         """Write ``buffers`` one after the other from ``position``; return how many bytes went in (may be fewer)."""
-
-    def read_at(self, size: int, position: int) -> bytes:
-        """Return up to ``size`` bytes from ``position``; fewer only at the end of the file."""
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size``; new bytes read as zeros."""
@@ -71,9 +81,6 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Return once data and size are on the disk. After a failure, never try again: the state is unknown."""
-
-    def size(self) -> int:
-        """Return the size of the file."""
 
     def link_count(self) -> int:
         """Return how many names the file has."""
@@ -87,9 +94,6 @@ class File(Protocol):
         An exclusive lock excludes all others, a ``shared`` one only exclusive ones. A handle takes one kind: what
         becomes of the one it holds when it tries for the other is not promised.
         """
-
-    def close(self) -> None:
-        """Close the handle. Closing twice does nothing; a ``with`` block closes too."""
 
     def __enter__(self) -> Self: ...
 

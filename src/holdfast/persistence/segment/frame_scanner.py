@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.persistence.filesystem.storage import File
+from holdfast.persistence.filesystem.storage import ReadableFile
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
     FRAME_BODY_START,
@@ -80,7 +80,7 @@ class FrameScanner:
         Where the next frame should start.
     """
 
-    def __init__(self, file: File, salt: int, position: int, end: int) -> None:
+    def __init__(self, file: ReadableFile, salt: int, position: int, end: int) -> None:
         self._file = file
         self._salt = salt
         self._end = end
@@ -206,7 +206,7 @@ class FrameScanner:
         return at
 
 
-def claimed_frames(file: File, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+def claimed_frames(file: ReadableFile, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
     """Yield position, end, kind, flags and index of frames from their headers, unverified.
 
     It ends in front of bytes that cannot be a header, or if the frame would end behind ``end``.
@@ -226,7 +226,7 @@ def claimed_frames(file: File, position: int, end: int) -> Iterator[tuple[int, i
         position = behind
 
 
-def first_message(file: File, header: DataFileHeader) -> Frame | None:
+def first_message(file: ReadableFile, header: DataFileHeader) -> Frame | None:
     """Return the first message of a data file, or None if it cannot be read; only few carried decisions precede it."""
     size = file.size()
     for end in (min(FRAMES_START + _FIRST_BYTES, size), size):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.persistence.filesystem.storage import File
+from holdfast.persistence.filesystem.storage import ReadableFile
 from holdfast.persistence.format.constants import (
     COMMIT_RECORD_TRAILER,
     FRAME_HEADER,
@@ -20,7 +20,7 @@ from holdfast.persistence.segment.frame_scanner import FrameScanner
 assert COMMIT_RECORD_TRAILER.format == SEAL_TRAILER.format, "one way to find both"
 
 
-def frame_before(file: File, salt: int, end: int, kind: int) -> Frame | None:
+def frame_before(file: ReadableFile, salt: int, end: int, kind: int) -> Frame | None:
     """Return the frame of this kind that ends at ``end``, or None if none that verifies does."""
     if end < FRAMES_START + FRAME_HEADER_BYTES + SEAL_TRAILER.size:
         return None
@@ -34,7 +34,7 @@ def frame_before(file: File, salt: int, end: int, kind: int) -> Frame | None:
     return frame if frame.kind == kind and frame.end == end else None
 
 
-def read_seal(file: File, header: DataFileHeader) -> Seal | None:
+def read_seal(file: ReadableFile, header: DataFileHeader) -> Seal | None:
     """Return the seal that ends a data file, or None if it has none: it was cut by recovery, or is being written."""
     frame = frame_before(file, header.salt, file.size(), KIND_SEAL)
     try:
@@ -43,7 +43,7 @@ def read_seal(file: File, header: DataFileHeader) -> Seal | None:
         return None
 
 
-def seal_position(file: File) -> int | None:
+def seal_position(file: ReadableFile) -> int | None:
     """Return the start of the seal that ends a file, if it looks like one, verified or not; else None."""
     size = file.size()
     at = size - int.from_bytes(file.read_at(SEAL_TRAILER.size, max(0, size - SEAL_TRAILER.size)), "little")

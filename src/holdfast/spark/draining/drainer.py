@@ -17,6 +17,10 @@ from holdfast.persistence.format.report import Damage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.prepared.reservations import Reservation
 from holdfast.spark.draining.driver_lock import DriverLock
+from holdfast.spark.remote.driver import session_driver
+from holdfast.spark.remote.grant import Grant
+from holdfast.spark.remote.place import Place
+from holdfast.spark.remote.starting import ServeAddress, announce, forget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,15 +49,25 @@ class SparkEngine:
         Those of the DataFrame; None: all.
     in_flight : int
         How many batches run at once.
+    serve_address : str or None
+        Where to serve tasks that do not see the queue; None: found by itself.
     """
 
-    def __init__(self, spark: SparkSession, fn: RunBatch, columns: Sequence[str] | None, in_flight: int) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        fn: RunBatch,
+        columns: Sequence[str] | None,
+        in_flight: int,
+        serve_address: str | None = None,
+    ) -> None:
         from holdfast.spark.reading.schema import schema_with
 
         self._spark = spark
         self._fn = fn
         self._schema = schema_with(columns)
         self._in_flight = in_flight
+        self._serve_address = None if serve_address is None else ServeAddress.parse(serve_address)
         self._driver_lock = DriverLock(spark)
         self._is_registered = False
 
@@ -62,8 +76,16 @@ class SparkEngine:
     ) -> Callable[[], object]:
         """Return what runs a batch, once no JVM of an earlier drain writes any more."""
         self._driver_lock.take(QueueDirectory(queue.path).group(queue.group) / DRIVER_LOCK)
-        run = partial(self._fn, self._frame(queue, reservation, size_bytes, damage), reservation.id)
+        frame, place = self._frame(queue, reservation, size_bytes, damage)
+        run = partial(self._run, frame, reservation.id, place)
         return run if self._in_flight == 1 else self._for_another_thread(run)
+
+    def _run(self, frame: DataFrame, batch_id: str, place: Place | None) -> None:
+        try:
+            self._fn(frame, batch_id)
+        finally:
+            if place is not None:
+                forget(place)
 
     def _for_another_thread(self, run: Callable[[], object]) -> Callable[[], object]:
         """Return a function with the session, the pool and the tags of this thread."""
@@ -76,18 +98,23 @@ class SparkEngine:
         """Release the lock of the JVM, so that the next drain need not wait for it."""
         self._driver_lock.release()
 
-    def _frame(self, queue: PersistentQueue, reservation: Reservation, size: int, damage: list[Damage]) -> DataFrame:
+    def _frame(
+        self, queue: PersistentQueue, reservation: Reservation, size: int, damage: list[Damage]
+    ) -> tuple[DataFrame, Place | None]:
+        """Return a batch, and where its tasks read if they do not see the queue."""
         from holdfast.spark.draining.source import frame_from_driver, frame_in_tasks, register
 
         if reservation.count <= _DRIVER_COUNT_MAX and size <= _DRIVER_BYTES_MAX:
-            return frame_from_driver(self._spark, plan_drain(queue, reservation, 1), self._schema, damage.append)
+            return frame_from_driver(self._spark, plan_drain(queue, reservation, 1), self._schema, damage.append), None
         if not self._is_registered:
             register(self._spark)
             self._is_registered = True
         context = getattr(self._spark, "sparkContext", None)  # Spark Connect has none
         parallelism = _CONNECT_PARALLELISM if context is None else context.defaultParallelism
-        task_count = task_count_for(size, parallelism)
-        return frame_in_tasks(self._spark, plan_drain(queue, reservation, task_count), self._schema)
+        plan = plan_drain(queue, reservation, task_count_for(size, parallelism))
+        grant = Grant(plan.root, plan.queue_id, plan.notes, plan.batch_id)
+        place = announce(grant, session_driver(self._spark), self._serve_address, is_kept=True)
+        return frame_in_tasks(self._spark, plan, self._schema, place), place
 
 
 class SparkDrainer:
@@ -116,6 +143,9 @@ class SparkDrainer:
         How long to wait for another drain of the group to end.
     on_progress : callable or None
         Called with a :class:`DrainProgress` after each batch.
+    serve_address : str or None
+        ``HOST``, ``HOST:PORT`` or ``:PORT``: where executors that do not see the queue read it; ``off``: nowhere. None:
+        found by itself, if Spark runs tasks on other machines.
     """
 
     def __init__(
@@ -131,9 +161,10 @@ class SparkDrainer:
         in_flight: int = 1,
         lock_timeout: float = 0,
         on_progress: Callable[[DrainProgress], object] | None = None,
+        serve_address: str | None = None,
     ) -> None:
         options = DrainOptions(max_bytes, max_messages, group, lock_timeout, on_progress, in_flight)
-        self._loop = DrainLoop(queue, SparkEngine(spark, fn, columns, in_flight), options)
+        self._loop = DrainLoop(queue, SparkEngine(spark, fn, columns, in_flight, serve_address), options)
 
     def stop(self) -> None:
         """End after the batches at hand, for good; from any thread, from a signal handler, and from ``fn``."""
@@ -175,6 +206,7 @@ def drain(
     until: str = "snapshot",
     lock_timeout: float = 0,
     on_progress: Callable[[DrainProgress], object] | None = None,
+    serve_address: str | None = None,
 ) -> DrainReport:
     """Drain a queue: parameters and errors as :class:`SparkDrainer` and its :meth:`~SparkDrainer.run`.
 
@@ -191,6 +223,7 @@ def drain(
         in_flight=in_flight,
         lock_timeout=lock_timeout,
         on_progress=on_progress,
+        serve_address=serve_address,
     )
     with stopped_by_signals(drainer.stop):
         return drainer.run(until)

@@ -18,6 +18,8 @@ from holdfast.arrow.reading.file_range import FileRange
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
 from holdfast.spark.reading.schema import SCHEMA, chosen_fields
+from holdfast.spark.remote.place import Place
+from holdfast.spark.remote.unseen import elsewhere, note_loss, sees
 from holdfast.spark.worker_memory import keep_modules
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ logger = logging.getLogger("holdfast")
 
 _NAME = "holdfast_drain"
 _PLAN = "plan"
+_PLACE = "place_token"
+"""Spark shows no option whose name has this word."""
 
 
 class DrainDataSource(DataSource):
@@ -45,7 +49,8 @@ class DrainDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DrainReader:
         keep_modules()
-        return DrainReader(DrainPlan.from_text(self.options[_PLAN]), chosen_fields(schema))
+        place = Place.from_text(self.options[_PLACE]) if _PLACE in self.options else None
+        return DrainReader(DrainPlan.from_text(self.options[_PLAN]), chosen_fields(schema), place)
 
 
 @dataclass(frozen=True)
@@ -59,9 +64,10 @@ class DrainPartition(InputPartition):
 class DrainReader(DataSourceReader):
     """Reads a plan; it holds nothing that changes, for Spark copies it from process to process."""
 
-    def __init__(self, plan: DrainPlan, fields: list[Field]) -> None:
+    def __init__(self, plan: DrainPlan, fields: list[Field], place: Place | None) -> None:
         self._plan = plan
         self._fields = fields
+        self._place = place
 
     def partitions(self) -> Sequence[DrainPartition]:
         """Return the tasks of the plan."""
@@ -75,11 +81,16 @@ class DrainReader(DataSourceReader):
     def read(self, partition: DrainPartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches; damaged messages are skipped and reported."""
         keep_modules()
-        return read_parts(self._plan, partition.parts, self._fields, partition.deliveries, self._lose)
+        others = elsewhere(self._place, self._plan.root)
+        return read_parts(self._plan, partition.parts, self._fields, partition.deliveries, self._lose, others)
 
     def _lose(self, damage: Damage) -> None:
         logger.warning("drain: %s", damage)
-        LossNotes(OsStorage(), self._plan.notes).write(self._plan.batch_id, damage)
+        plan = self._plan
+        if self._place is None or sees(plan.root, plan.queue_id):
+            LossNotes(OsStorage(), plan.notes).write(plan.batch_id, damage)
+        else:
+            note_loss(self._place, damage)
 
 
 def register(spark: SparkSession) -> None:
@@ -87,9 +98,12 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(DrainDataSource)
 
 
-def frame_in_tasks(spark: SparkSession, plan: DrainPlan, schema: StructType) -> DataFrame:
+def frame_in_tasks(spark: SparkSession, plan: DrainPlan, schema: StructType, place: Place | None) -> DataFrame:
     """Return the DataFrame that tasks read from the data files: for batches of any size. The session is registered."""
-    frame: DataFrame = spark.read.format(_NAME).schema(schema).option(_PLAN, plan.to_text()).load()
+    reader = spark.read.format(_NAME).schema(schema).option(_PLAN, plan.to_text())
+    if place is not None:
+        reader = reader.option(_PLACE, place.to_text())
+    frame: DataFrame = reader.load()
     return frame
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.arrow.reading.selection import NO_END, Selection, nanoseconds_of
 from holdfast.errors import ConfigError
+from holdfast.spark.remote.starting import ServeAddress
 
 PARTITION_BYTES = 128 * 2**20
 """As Spark's own for files (``spark.sql.files.maxPartitionBytes``): a quarter of a second, so starts do not show."""
@@ -25,6 +26,7 @@ _NAMES = (
     "group",
     "partitionBytes",
     "failOnDataLoss",
+    "serveAddress",
 )
 _KNOWN = {name.lower(): name for name in _NAMES}
 
@@ -41,11 +43,14 @@ class ReadOptions:
         About how much one task reads.
     fail_on_data_loss : bool
         Whether damage and files that are gone are errors; else the rest is read.
+    serve_address : ServeAddress or None
+        Where to serve tasks that do not see the queue; None: found by itself.
     """
 
     selection: Selection
     partition_bytes: int = PARTITION_BYTES
     fail_on_data_loss: bool = True
+    serve_address: ServeAddress | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -65,6 +70,7 @@ class ReadOptions:
             ),
             partition_bytes=number_option(given, "partitionBytes", PARTITION_BYTES, 1),
             fail_on_data_loss=truth_option(given, "failOnDataLoss", default=True),
+            serve_address=address_option(given),
         )
 
 
@@ -95,6 +101,12 @@ def number_option(given: Mapping[str, str], name: str, default: int, smallest: i
     if not text.isdecimal() or int(text) < smallest:
         raise ConfigError(f"{name} is a whole number from {smallest}, not {text!r}")
     return int(text)
+
+
+def address_option(given: Mapping[str, str]) -> ServeAddress | None:
+    """Return the option ``serveAddress``; None if it is not given."""
+    text = given.get("serveaddress")
+    return None if text is None else ServeAddress.parse(text)
 
 
 def offset_option(given: Mapping[str, str], name: str, word: str, default: int) -> int:

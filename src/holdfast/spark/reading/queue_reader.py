@@ -21,6 +21,11 @@ from holdfast.arrow.reading.row_reader import RowReader
 from holdfast.arrow.reading.snapshot import take_snapshot
 from holdfast.persistence.filesystem.storage import OsStorage, storage_errors
 from holdfast.spark.reading.options import ReadOptions
+from holdfast.spark.remote.driver import planning_driver
+from holdfast.spark.remote.grant import Grant
+from holdfast.spark.remote.place import Place
+from holdfast.spark.remote.starting import announce
+from holdfast.spark.remote.unseen import elsewhere
 from holdfast.spark.worker_memory import keep_modules
 
 _ADVICE = "create the DataFrame again, or read what is still there with failOnDataLoss=false"
@@ -38,12 +43,15 @@ class QueuePartition(InputPartition):
         Messages of its data files, in the order of the log.
     deliveries : dict of int to int, or None
         Delivery counts of the delivered ones, if a group was named.
+    place : Place or None
+        Where to read if the task's machine does not see the queue.
     """
 
     root: Path
     queue_id: bytes
     parts: tuple[FileRange, ...]
     deliveries: dict[int, int] | None = None
+    place: Place | None = None
 
 
 class QueueReader(DataSourceReader):
@@ -73,15 +81,17 @@ class QueueReader(DataSourceReader):
             self._rows.lose(damage)
         with storage_errors("planning a read", snapshot.root):
             tasks = pack(storage, snapshot.root, snapshot.parts, options.partition_bytes)
+        place = announce(Grant(snapshot.root, snapshot.queue_id), planning_driver(), options.serve_address)
         return [
-            QueuePartition(snapshot.root, snapshot.queue_id, tuple(parts), known)
+            QueuePartition(snapshot.root, snapshot.queue_id, tuple(parts), known, place)
             for parts, known in zip(tasks, _shares(snapshot.deliveries, tasks), strict=True)
         ] or [QueuePartition(snapshot.root, snapshot.queue_id, ())]  # Spark wants one partition at least
 
     def read(self, partition: QueuePartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches."""
         keep_modules()
-        return self._rows.read(partition.root, partition.queue_id, partition.parts, partition.deliveries)
+        root, others = partition.root, elsewhere(partition.place, partition.root)
+        return self._rows.read(root, partition.queue_id, partition.parts, partition.deliveries, others)
 
 
 def _shares(deliveries: dict[int, int] | None, tasks: list[list[FileRange]]) -> Iterator[dict[int, int] | None]:

@@ -12,12 +12,14 @@ from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP
 from holdfast.spark.reading.options import (
     PARTITION_BYTES,
+    address_option,
     number_option,
     offset_option,
     queue_path,
     time_option,
     truth_option,
 )
+from holdfast.spark.remote.starting import ServeAddress
 
 RETAIN_BATCHES = 2
 """Batches that Spark has committed and the group still keeps: its checkpoint may lose the latest in a power failure."""
@@ -40,6 +42,7 @@ _NAMES = (
     "retainBatches",
     "partitionBytes",
     "failOnDataLoss",
+    "serveAddress",
 )
 _KNOWN = {name.lower(): name for name in _NAMES}
 _DURATION = re.compile(r"(\d{1,9}) ?(ms|s|m|min|h|d)")
@@ -72,6 +75,8 @@ class StreamOptions:
         About how much one task reads.
     fail_on_data_loss : bool
         Whether messages that are damaged or gone are errors; else the rest is read.
+    serve_address : ServeAddress or None
+        Where to serve tasks that do not see the queue; None: found by itself.
     """
 
     path: Path
@@ -85,6 +90,7 @@ class StreamOptions:
     retain_batches: int = RETAIN_BATCHES
     partition_bytes: int = PARTITION_BYTES
     fail_on_data_loss: bool = True
+    serve_address: ServeAddress | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
@@ -119,6 +125,7 @@ class StreamOptions:
             retain_batches=retain_batches,
             partition_bytes=number_option(given, "partitionBytes", PARTITION_BYTES, 1),
             fail_on_data_loss=truth_option(given, "failOnDataLoss", default=True),
+            serve_address=address_option(given),
         )
 
 

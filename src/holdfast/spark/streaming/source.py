@@ -29,6 +29,9 @@ from holdfast.errors import ConfigError, DiskFullError, RetryableError, StorageE
 from holdfast.persistence.filesystem.storage import OsStorage, storage_errors
 from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.reading.queue_reader import QueuePartition, QueueReader
+from holdfast.spark.remote.driver import planning_driver
+from holdfast.spark.remote.grant import Grant
+from holdfast.spark.remote.starting import announce
 from holdfast.spark.streaming.group import begin_group, finish_below, never_there, unfinished_from
 from holdfast.spark.streaming.log import StreamLog
 from holdfast.spark.streaming.minimum import Minimum
@@ -162,7 +165,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 position = self._places.position_of(log, parts[0].name, parts[0].start)
                 parts[0] = replace(parts[0], position=position)
             tasks = pack(log.storage, log.directory.root, parts, self._options.partition_bytes)
-        return [QueuePartition(log.directory.root, log.queue_id, tuple(task)) for task in tasks]
+        root, queue_id = log.directory.root, log.queue_id
+        place = announce(Grant(root, queue_id), planning_driver(), self._options.serve_address, is_kept=True)
+        return [QueuePartition(root, queue_id, tuple(task), place=place) for task in tasks]
 
     def read(self, partition: QueuePartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches."""

@@ -1,0 +1,48 @@
+"""What a token allows: one queue, and what one plan needs of it. Travels from driver to range server, as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the tasks of one plan may ask for.
+
+    Attributes
+    ----------
+    root, queue_id
+        The queue, whose data files they may read.
+    notes : Path or None
+        The directory in which they may note lost messages of ``batch_id``; None: nowhere.
+    batch_id : str
+        The drained batch.
+    application : str or None
+        The joint commit for which they may stage parts; empty: any, as a stream knows its own only in tasks. None: they
+        stage nothing.
+    version : int
+        The version of that joint commit; of a stream it means nothing.
+    """
+
+    root: Path
+    queue_id: bytes
+    notes: Path | None = None
+    batch_id: str = ""
+    application: str | None = None
+    version: int = 0
+
+    def to_text(self) -> str:
+        """Return the grant as a line of JSON."""
+        fields = asdict(self) | {"root": str(self.root), "queue_id": self.queue_id.hex()}
+        return json.dumps(fields | {"notes": None if self.notes is None else str(self.notes)})
+
+    @classmethod
+    def from_text(cls, text: str) -> Grant:
+        """Return the grant in a line that :meth:`to_text` made."""
+        fields = json.loads(text)
+        notes = None if fields["notes"] is None else Path(fields["notes"])
+        return cls(
+            **fields | {"root": Path(fields["root"]), "queue_id": bytes.fromhex(fields["queue_id"]), "notes": notes}
+        )

@@ -1,0 +1,52 @@
+"""What a task does if its machine does not see the queue of the plan: it asks the plan's range server."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from pathlib import Path
+
+from holdfast.arrow.reading.task_walk import Elsewhere, QueueFiles, require_queue_here
+from holdfast.errors import HoldfastError
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.report import Damage
+from holdfast.spark.remote.place import Place
+
+logger = logging.getLogger("holdfast")
+
+
+def elsewhere(place: Place | None, root: Path) -> Elsewhere | None:
+    """Return how tasks of a plan read a queue that they do not see; None if the plan has no range server."""
+    if place is None:
+        return None
+
+    def remote(reason: HoldfastError) -> QueueFiles:
+        from holdfast.spark.remote.client import client_for  # Flight, which no other task needs
+        from holdfast.spark.remote.files import RemoteFiles
+
+        _say(str(reason), place, root)
+        return RemoteFiles(client_for(place))
+
+    return remote
+
+
+def sees(root: Path, queue_id: bytes) -> bool:
+    """Whether this machine sees the queue of a plan."""
+    try:
+        require_queue_here(OsStorage(), root, queue_id)
+    except HoldfastError:
+        return False
+    return True
+
+
+def note_loss(place: Place, damage: Damage) -> None:
+    """Note lost messages of a drained batch where its driver looks for that. Raises HoldfastError."""
+    from holdfast.spark.remote.client import client_for
+
+    client_for(place).note_loss(damage)
+
+
+@cache
+def _say(reason: str, place: Place, root: Path) -> None:
+    """Tell a process's log once."""
+    logger.warning("%s; so %s is read from the range server at %s", reason, root, place)

@@ -1,0 +1,187 @@
+"""Tasks on machines that do not see the queue read it from the range server of their plan, and miss nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import CorruptionError, HoldfastError, PersistentQueue
+from holdfast.errors import RetryableError
+from holdfast.spark import drain
+from support.spark.drains import TasksForSpark, fill
+from support.spark.other_machines import GROUP, SIGHTS, flip, nothing
+from support.spark.range_servers import HOST, PLANNED, on_another_machine, servers_end
+from support.spark.spark_rows import planned
+from support.spark.spark_streams import StreamRun
+
+COUNT = 1500
+"""More than the driver reads by itself."""
+
+pytestmark = pytest.mark.usefixtures("arrow_packages")
+
+Sight = Callable[[Path], None]
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A queue of several data files in the driver's directory; ``template`` beside it is an older copy."""
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()
+    shutil.copytree(tmp_path / "q", tmp_path / "template")
+    fill(tmp_path / "q", range(COUNT), size=400)
+    monkeypatch.chdir(tmp_path)
+    with servers_end():
+        yield tmp_path / "q"
+
+
+def offsets(reader: Any, partitions: list[Any]) -> list[int]:
+    """Return the offsets that tasks read."""
+    return [row["offset"] for each in partitions for batch in reader.read(each) for row in batch.to_pylist()]
+
+
+def depth(path: Path, group: str) -> int:
+    """Return what a group has not finished."""
+    with PersistentQueue(path, mode="read_only", group=group) as queue:
+        return queue.stats().depth
+
+
+# -- Reads -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_a_read_has_every_row_where_the_queue_is_not(
+    path: Path, sight: Sight, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where another queue is, or an older copy; the log says where the rows come from."""
+    caplog.set_level(logging.INFO, "holdfast")
+    reader, partitions = planned(PLANNED, ["offset"], serveAddress=HOST)
+    assert "tasks that do not see" in caplog.text
+    with on_another_machine(path.parent, sight):
+        assert offsets(reader, partitions) == list(range(COUNT))
+    assert "is read from the range server at 127.0.0.1, port" in caplog.text
+
+
+def test_a_task_that_sees_the_queue_asks_no_server(path: Path) -> None:
+    """Even if there is none any more."""
+    reader, partitions = planned(path, ["offset"], serveAddress=HOST)
+    with servers_end():
+        pass
+    assert offsets(reader, partitions) == list(range(COUNT))
+
+
+def test_without_a_spark_on_other_machines_no_server_is_started(path: Path) -> None:
+    """A plan of this process, which no Spark has started, has none; and ``off`` means none."""
+    for options in ({}, {"serveAddress": "off"}):
+        reader, (partition,) = planned(PLANNED, ["offset"], **options)
+        assert partition.place is None
+        with on_another_machine(path.parent, nothing), pytest.raises(HoldfastError, match="mount the directory"):
+            list(reader.read(partition))
+
+
+def test_plans_of_one_process_share_a_server_and_a_server_that_has_ended_is_started_again(path: Path) -> None:
+    """The next plan notices."""
+    (first,), (second,) = (planned(PLANNED, ["offset"], serveAddress=HOST)[1] for _ in range(2))
+    assert first.place == second.place
+    with servers_end():
+        pass
+    reader, partitions = planned(PLANNED, ["offset"], serveAddress=HOST)
+    assert partitions[0].place.certificate != first.place.certificate
+    with on_another_machine(path.parent, nothing):
+        assert offsets(reader, partitions) == list(range(COUNT))
+
+
+def test_a_server_that_has_ended_is_an_error_that_says_what_to_do(path: Path) -> None:
+    """Also without ``failOnDataLoss``: no row is missing without a word."""
+    reader, partitions = planned(PLANNED, ["offset"], serveAddress=HOST, failOnDataLoss=False)
+    with servers_end():
+        pass
+    with on_another_machine(path.parent, nothing), pytest.raises(RetryableError, match="a new DataFrame starts"):
+        offsets(reader, partitions)
+
+
+def test_damage_is_found_by_the_task_and_has_its_place(path: Path) -> None:
+    """The server passes bytes on and judges none of them."""
+    lost = flip(path)
+    reader, partitions = planned(PLANNED, ["offset"], serveAddress=HOST)
+    lenient, _ = planned(PLANNED, ["offset"], serveAddress=HOST, failOnDataLoss=False)
+    with on_another_machine(path.parent, nothing):
+        with pytest.raises(CorruptionError, match=f"offset.*{lost}"):
+            offsets(reader, partitions)
+        assert offsets(lenient, partitions) == [each for each in range(COUNT) if each != lost]
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_file_that_was_consumed_is_one_also_through_the_server(path: Path, is_strict: bool) -> None:
+    """An error, or nothing without ``failOnDataLoss``."""
+    reader, partitions = planned(PLANNED, ["offset"], serveAddress=HOST, failOnDataLoss=is_strict)
+    (gone, *_) = sorted((path / "data").iterdir())
+    gone.unlink()
+    with on_another_machine(path.parent, nothing):
+        if is_strict:
+            with pytest.raises(RetryableError, match="was consumed after this read was planned: create the DataFrame"):
+                offsets(reader, partitions)
+        else:
+            assert set(offsets(reader, partitions)) < set(range(COUNT))
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_queue_that_the_server_does_not_see_either_was_not_consumed(path: Path, is_strict: bool) -> None:
+    """It was moved, or unmounted."""
+    reader, partitions = planned(PLANNED, ["offset"], serveAddress=HOST, failOnDataLoss=is_strict)
+    path.rename(path.with_name("moved"))
+    with on_another_machine(path.parent, nothing), pytest.raises(HoldfastError, match="no queue at"):
+        offsets(reader, partitions)
+
+
+# -- Drains and streams ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_a_drain_has_every_row_where_the_queue_is_not(path: Path, sight: Sight) -> None:
+    """The batch is committed."""
+    rows: list[int] = []
+    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, sight))
+    report = drain(
+        PLANNED, spark, lambda frame, _: rows.extend(row["offset"] for row in frame()), group=GROUP, serve_address=HOST
+    )
+    assert (report.message_count, report.depth, rows) == (COUNT, 0, list(range(COUNT)))
+
+
+def test_damage_that_a_task_finds_through_the_server_reaches_the_report(path: Path) -> None:
+    """Its note is written where the driver looks for it, and removed with the batch."""
+    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, nothing))
+    lost: list[int] = []
+
+    def write(frame: Any, _: str) -> None:
+        lost.append(flip(path))  # it is reserved by now: only a task can find it
+        frame()
+
+    report = drain(PLANNED, spark, write, group=GROUP, serve_address=HOST)
+    assert [list(each.offsets) for each in report.damage] == [lost]
+    assert not list((path / "groups" / GROUP).glob("lost-*"))
+
+
+def test_a_batch_that_is_over_is_not_served_any_more(path: Path) -> None:
+    """A task that lingers is refused."""
+    kept: list[Any] = []
+    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, nothing))
+    drain(PLANNED, spark, lambda frame, _: kept.append(frame), group=GROUP, serve_address=HOST)
+    with pytest.raises(RetryableError, match="refuses the token"):
+        kept[0]()
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_a_stream_has_every_row_where_the_queue_is_not(path: Path, sight: Sight) -> None:
+    """A batch that was planned here and is read there."""
+    run = StreamRun(PLANNED, path.with_name("checkpoint"), group="stream", serveAddress=HOST)
+    number = run.plan()
+    assert number is not None
+    start, end = json.loads((path.with_name("checkpoint") / "initial").read_text()), json.loads(run.text(number))
+    tasks = list(run.reader.partitions(start, end))
+    with on_another_machine(path.parent, sight):
+        assert offsets(run.reader, tasks) == list(range(COUNT))
