@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proof.mutants.between_processes import BETWEEN_PROCESSES
 from proof.mutants.blind_spots import BLIND_SPOTS
+from proof.mutants.drains import DRAINS
 from proof.mutants.far_away import FAR_AWAY
 from proof.mutants.mutation import Mutation
 
@@ -401,6 +402,7 @@ MUTATIONS = (
     *BLIND_SPOTS,
     *BETWEEN_PROCESSES,
     *FAR_AWAY,
+    *DRAINS,
     # -- What not every queue is used for ------------------------------------------------------------------------------
     Mutation(
         "ids-not-kept-at-adoption",

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, PersistentQueue, Put, StorageError
+from holdfast import ConfigError, DiskFullError, PersistentQueue, Put, StorageError
 from holdfast.arrow import DirectoryWriter, drain, scan
+from holdfast.arrow.writing.storage_file import StorageFile
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -295,3 +296,23 @@ def test_any_call_to_the_disk_may_fail() -> None:
             assert complete(state) == 3
         struck_count += 1
     assert struck_count > 20
+
+
+def test_a_file_that_cannot_be_begun_leaves_nothing() -> None:
+    """The disk is full when the format writes its first bytes."""
+    storage = SimulatedStorage()
+    storage.faults = FaultPlan(1, error=errno.ENOSPC, verbs=frozenset({"write_at"}))
+    with pytest.raises(DiskFullError):
+        DirectoryWriter(OUT, storage=storage)(table(offset=[1]), ID)
+    assert storage.list(OUT) == []
+
+
+def test_a_file_may_be_given_nothing_and_closed_twice() -> None:
+    """As files of Python."""
+    storage = SimulatedStorage()
+    file = StorageFile(storage, Path("/file"))
+    assert file.write(b"") == 0
+    assert file.write(memoryview(b"ab")) == 2
+    file.close()
+    file.close()
+    assert storage.tree()[Path("/file")] == b"ab"

@@ -134,13 +134,16 @@ def test_the_messages_are_those_of_the_call(path: Path) -> None:
 
 
 def test_a_stream_holds_one_batch_at_a_time(tmp_path: Path) -> None:
-    """A batch is made of about 4 MiB of the file."""
+    """A batch is made of about 4 MiB of the file; those without a row that is wanted are left out."""
+    import pyarrow.compute as pc
+
     with PersistentQueue(tmp_path / "q") as queue:
         for _ in range(5):
             queue.put_many([bytes(2**16)] * 64)
     sizes = [batch.nbytes for batch in scan(tmp_path / "q", columns=["payload"])]
     assert len(sizes) >= 5
     assert max(sizes) <= 2**22 + 2**16
+    assert [batch.num_rows for batch in scan(tmp_path / "q", filter=pc.field("offset") >= 319)] == [1]
 
 
 def test_damage_is_an_error_or_left_out(damaged: tuple[SmallQueue, int]) -> None:

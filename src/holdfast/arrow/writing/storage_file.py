@@ -32,9 +32,6 @@ class StorageFile(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._position
-
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
         if size:
