@@ -207,6 +207,27 @@ def test_small_files_share_a_task_and_a_large_one_is_cut(tmp_path: Path) -> None
     assert list(read) == wanted
 
 
+@pytest.mark.parametrize(("task_count_min", "task_count"), [(1, 1), (2, 2), (3, 3), (100, 3)])
+def test_so_many_tasks_are_made_that_all_processors_work(tmp_path: Path, task_count_min: int, task_count: int) -> None:
+    """Of 16 MB in two sealed files, from the middle of the one into that of the other; but none is below 4 MiB."""
+    with PersistentQueue(
+        tmp_path / "queue", mode="exclusive", data_file_bytes=16 * 2**20, flush=FlushPolicy.never()
+    ) as opened:
+        for start in range(0, 20_000, 500):
+            opened.put_many([b"%08d" % number * 250 for number in range(start, start + 500)])
+    storage = OsStorage()
+    selection = Selection(tmp_path / "queue", offset_start=5000, offset_end=13_000)
+    snapshot = take_snapshot(storage, selection)
+    assert len(snapshot.parts) == 2
+    tasks = pack(storage, snapshot.root, snapshot.parts, 2**30, task_count_min)
+    counts = [sum(end - first for part in task for first, end in part.wanted) for task in tasks]
+    assert len(tasks) == task_count
+    assert sum(counts) == 8000
+    assert min(counts) >= 0.6 * 8000 / task_count
+    wanted = [offset for task in tasks for part in task for run in part.wanted for offset in range(*run)]
+    assert wanted == list(range(5000, 13_000))
+
+
 def test_progress_that_speaks_of_messages_where_no_log_comes_takes_none_of_them_away(queue: SmallQueue) -> None:
     """An entry with a right checksum and an absurd count is ignored, as by every other reader."""
     path = queue.position_files()[-1]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.arrow.reading.file_range import FileRange, clipped
+from holdfast.arrow.reading.partitions import TASK_BYTES_MIN
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.format.report import Damage
 from holdfast.queue.persistent_queue import PersistentQueue
@@ -20,9 +21,6 @@ from holdfast.queue.prepared.reservations import Reservation
 
 TASK_BYTES_MAX = 128 * 2**20
 """As Spark's own for files: a quarter of a second, so starts do not show."""
-
-TASK_BYTES_MIN = 4 * 2**20
-"""Starting a task takes as long as reading so much."""
 
 
 @dataclass(frozen=True)

@@ -14,46 +14,83 @@ from holdfast.persistence.filesystem.layout import queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.log.sealed_file import sealed_places
 
+TASK_BYTES_MIN = 4 * 2**20
+"""Starting a task takes as long as reading so much."""
+
 _LARGE = 1.5
 """How much larger than a task a file is before it is cut: two halves would only take more starting."""
 
 
-def pack(storage: Storage, root: Path, parts: list[FileRange], partition_bytes: int) -> list[list[FileRange]]:
-    """Return the parts by task, in the order of the log."""
-    directory = queue_directory(root)
+def pack(
+    storage: Storage, root: Path, parts: list[FileRange], task_bytes: int, task_count_min: int = 1
+) -> list[list[FileRange]]:
+    """Return the parts by task, in the order of the log.
+
+    Parameters
+    ----------
+    storage, root, parts
+        What is read of the queue.
+    task_bytes : int
+        About the most that one task reads.
+    task_count_min : int
+        Tasks are made smaller, but not tiny, until there are so many.
+    """
+    paths = [queue_directory(root).data_file(part.name) for part in parts]
+    spans = [(0, part.limit or _size_of(storage, path)) for part, path in zip(parts, paths, strict=True)]
+    if task_count_min > 1 and parts:
+        spans[0] = _begin(storage, paths[0], parts[0]), spans[0][1]
+        spans[-1] = spans[-1][0], _end(storage, paths[-1], parts[-1]) or spans[-1][1]
+        size = sum(end - begin for begin, end in spans)
+        task_bytes = min(task_bytes, max(TASK_BYTES_MIN, -(-size // task_count_min)))
     tasks: list[list[FileRange]] = []
     room = 0
-    for part in parts:
-        for piece, size in _pieces(storage, directory.data_file(part.name), part, partition_bytes):
+    for part, path, span in zip(parts, paths, spans, strict=True):
+        for piece, size in _pieces(storage, path, part, span, task_bytes):
             if not tasks or size > room:
                 tasks.append([])
-                room = partition_bytes
+                room = task_bytes
             tasks[-1].append(piece)
             room -= size
     return tasks
 
 
-def _pieces(storage: Storage, path: Path, part: FileRange, partition_bytes: int) -> Iterator[tuple[FileRange, int]]:
-    """Yield a part, or its pieces, with about how many bytes each has."""
-    size = part.limit or _size_of(storage, path)
-    cuts = _cuts(storage, path, part, partition_bytes) if size > _LARGE * partition_bytes and not part.limit else []
+def _begin(storage: Storage, path: Path, part: FileRange) -> int:
+    """Return about where a part begins in its file; 0 if neither its seal nor the part tells."""
+    if part.limit:
+        return part.position
+    return max((position for offset, position in sealed_places(storage, path) if offset <= part.start), default=0)
+
+
+def _end(storage: Storage, path: Path, part: FileRange) -> int:
+    """Return about where a part ends in its file; 0 if its seal does not tell."""
+    places = [] if part.limit else sealed_places(storage, path)
+    return next((position for offset, position in places if offset >= part.end), 0)
+
+
+def _pieces(
+    storage: Storage, path: Path, part: FileRange, span: tuple[int, int], task_bytes: int
+) -> Iterator[tuple[FileRange, int]]:
+    """Yield a part that has about this span of its file, or its pieces, with about how many bytes each has."""
+    begin, end = span
+    size = end - begin
+    cuts = _cuts(storage, path, part, end, task_bytes) if size > _LARGE * task_bytes and not part.limit else []
     if not cuts:
         yield part, size
         return
     starts = [(part.start, part.position), *cuts]
-    for (first, position), (end, _) in zip(starts, [*cuts, (part.end, 0)], strict=True):
-        runs = clipped(part.wanted, first, end)
+    for (first, position), (last, _) in zip(starts, [*cuts, (part.end, 0)], strict=True):
+        runs = clipped(part.wanted, first, last)
         if runs:  # a position is that of the first wanted message, which may be behind the cut
-            yield replace(part, wanted=runs, position=position if runs[0][0] == first else 0), partition_bytes
+            yield replace(part, wanted=runs, position=position if runs[0][0] == first else 0), task_bytes
 
 
-def _cuts(storage: Storage, path: Path, part: FileRange, partition_bytes: int) -> list[tuple[int, int]]:
+def _cuts(storage: Storage, path: Path, part: FileRange, end: int, task_bytes: int) -> list[tuple[int, int]]:
     """Return offsets and positions of messages at which to cut a sealed file; none if no seal tells."""
     cuts, last = [], 0
     for offset, position in sealed_places(storage, path):
-        if position - last >= partition_bytes and part.start < offset < part.end:
+        if position - last >= task_bytes and part.start < offset < part.end and end - position >= task_bytes // 2:
             cuts.append((offset, position))
-        if position - last >= partition_bytes or offset <= part.start:
+        if position - last >= task_bytes or offset <= part.start:
             last = position
     return cuts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ _NAMES = (
     "endingTimestamp",
     "group",
     "partitionBytes",
+    "minPartitions",
     "failOnDataLoss",
     "serveAddress",
 )
@@ -41,6 +43,8 @@ class ReadOptions:
         The messages.
     partition_bytes : int
         About how much one task reads.
+    partition_count_min : int
+        Tasks are made smaller, but not tiny, until there are so many.
     fail_on_data_loss : bool
         Whether damage and files that are gone are errors; else the rest is read.
     serve_address : ServeAddress or None
@@ -49,6 +53,7 @@ class ReadOptions:
 
     selection: Selection
     partition_bytes: int = PARTITION_BYTES
+    partition_count_min: int = 1
     fail_on_data_loss: bool = True
     serve_address: ServeAddress | None = None
 
@@ -69,6 +74,7 @@ class ReadOptions:
                 group=given.get("group"),
             ),
             partition_bytes=number_option(given, "partitionBytes", PARTITION_BYTES, 1),
+            partition_count_min=number_option(given, "minPartitions", processor_count(), 1),
             fail_on_data_loss=truth_option(given, "failOnDataLoss", default=True),
             serve_address=address_option(given),
         )
@@ -91,6 +97,11 @@ def local_path(location: str) -> Path | None:
     """Return the path that Spark or Hadoop spells as they like; None if it is not one of this machine."""
     path = location.removeprefix("file://").removeprefix("file:")
     return None if ":" in path.split("/", 1)[0] else Path(path).absolute()
+
+
+def processor_count() -> int:
+    """Return how many processors the driver may use, which does not know how many tasks run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def number_option(given: Mapping[str, str], name: str, default: int, smallest: int) -> int:

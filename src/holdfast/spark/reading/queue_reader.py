@@ -80,7 +80,7 @@ class QueueReader(DataSourceReader):
         for damage in snapshot.missing:
             self._rows.lose(damage)
         with storage_errors("planning a read", snapshot.root):
-            tasks = pack(storage, snapshot.root, snapshot.parts, options.partition_bytes)
+            tasks = pack(storage, snapshot.root, snapshot.parts, options.partition_bytes, options.partition_count_min)
         place = announce(Grant(snapshot.root, snapshot.queue_id), planning_driver(), options.serve_address)
         return [
             QueuePartition(snapshot.root, snapshot.queue_id, tuple(parts), known, place)

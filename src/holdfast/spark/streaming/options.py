@@ -15,6 +15,7 @@ from holdfast.spark.reading.options import (
     address_option,
     number_option,
     offset_option,
+    processor_count,
     queue_path,
     time_option,
     truth_option,
@@ -41,6 +42,7 @@ _NAMES = (
     "maxTriggerDelay",
     "retainBatches",
     "partitionBytes",
+    "minPartitions",
     "failOnDataLoss",
     "serveAddress",
 )
@@ -73,6 +75,8 @@ class StreamOptions:
         Committed batches whose messages the group keeps.
     partition_bytes : int
         About how much one task reads.
+    partition_count_min : int
+        Tasks are made smaller, but not tiny, until there are so many.
     fail_on_data_loss : bool
         Whether messages that are damaged or gone are errors; else the rest is read.
     serve_address : ServeAddress or None
@@ -89,6 +93,7 @@ class StreamOptions:
     max_delay: float = TRIGGER_DELAY_SECONDS
     retain_batches: int = RETAIN_BATCHES
     partition_bytes: int = PARTITION_BYTES
+    partition_count_min: int = 1
     fail_on_data_loss: bool = True
     serve_address: ServeAddress | None = None
 
@@ -124,6 +129,7 @@ class StreamOptions:
             max_delay=_duration_option(given, "maxTriggerDelay", TRIGGER_DELAY_SECONDS),
             retain_batches=retain_batches,
             partition_bytes=number_option(given, "partitionBytes", PARTITION_BYTES, 1),
+            partition_count_min=number_option(given, "minPartitions", processor_count(), 1),
             fail_on_data_loss=truth_option(given, "failOnDataLoss", default=True),
             serve_address=address_option(given),
         )

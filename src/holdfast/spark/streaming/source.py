@@ -164,7 +164,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if parts:
                 position = self._places.position_of(log, parts[0].name, parts[0].start)
                 parts[0] = replace(parts[0], position=position)
-            tasks = pack(log.storage, log.directory.root, parts, self._options.partition_bytes)
+            bounds = self._options.partition_bytes, self._options.partition_count_min
+            tasks = pack(log.storage, log.directory.root, parts, *bounds)
         root, queue_id = log.directory.root, log.queue_id
         place = announce(Grant(root, queue_id), planning_driver(), self._options.serve_address, is_kept=True)
         return [QueuePartition(root, queue_id, tuple(task), place=place) for task in tasks]
