@@ -262,7 +262,7 @@ class Branch:
                 writer.discard()
 
     def forget(self) -> None:
-        """In a forked child: close the copy of the handle, and leave the file to the parent."""
+        """Forget the puts, and leave their file: to the parent, in a forked child; to the next opening, if in doubt."""
         self._payloads, self._headers, self._size_bytes = [], {}, 0
         writer, self._writer = self._writer, None
         if writer is not None:

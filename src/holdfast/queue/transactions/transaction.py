@@ -173,7 +173,10 @@ class TransactionBase(ABC):
         return result
 
     def _doubt(self) -> None:
+        """Leave all on the disk as it is, and no file open: the next opening of the queue decides."""
         self.state = next_state(self.state, "failed sync", self.id)
+        for branch in self._branches:
+            branch.forget()
 
     def _receive(self, branch: Branch, timeout: float | None) -> Delivery:
         """Take one message into a branch, within ``timeout`` seconds and within the transaction's own time."""
