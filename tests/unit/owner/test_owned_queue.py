@@ -9,11 +9,13 @@ from holdfast import (
     ConfigError,
     Empty,
     ForkedError,
+    Full,
     GroupNotFoundError,
     LeaseExpiredError,
     StaleReceiptError,
     UsageError,
 )
+from holdfast.queue.engine import consumer_lag
 from holdfast.queue.protocol.messages import Settle, Take, Verb
 from support.owners.served import GROUP, Client, Served
 from support.storages.refusals import refusing
@@ -63,6 +65,21 @@ def test_settings_that_a_program_says_first_count_at_once(served: Served, client
     assert served.queue.handle.capacity.maxsize == 2
     client.settle("nack", 1, 0, seconds=0)
     assert client.take(2, 9) == [b"b"]
+
+
+def test_what_a_group_finishes_makes_space_at_once_though_its_files_were_looked_at(
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A successor looks at the files of a group until it is opened."""
+    monkeypatch.setattr(consumer_lag, "_LOOK_SECONDS", 1000)
+    client.attach(maxsize=2)
+    client.take(1)
+    client = served.handed_over().connect()
+    with pytest.raises(Full):
+        client.put(2, b"c")
+    client.take(1)
+    client.settle("ack", 1, 1)
+    client.put(3, b"c")
 
 
 def test_a_closed_owner_opens_no_group(served: Served) -> None:

@@ -29,7 +29,7 @@ class ConsumerLag:
         self._storage = files.storage
         self._directory = directory
         self._queue_id = files.queue_id
-        self._readers: dict[bytes, PositionFileReader] = {}
+        self._readers: dict[bytes, tuple[str, PositionFileReader]] = {}
         self._looked_at = float("-inf")
 
     def depth(self, next_offset: int, first_offset: int, readers: Mapping[str, ReadSide]) -> int:
@@ -39,7 +39,11 @@ class ConsumerLag:
         """
         if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
             self._look(readers)
-        finished = [reader.progress.finished_count + len(reader.progress.dead) for reader in self._readers.values()]
+        finished = [
+            reader.progress.finished_count + len(reader.progress.dead)
+            for name, reader in self._readers.values()
+            if name not in readers  # it may have been opened here since
+        ]
         finished += [
             side.progress.finished_count + len(side.progress.dead)
             for side in list(readers.values())
@@ -48,13 +52,15 @@ class ConsumerLag:
         return max(0, next_offset - min(finished, default=first_offset))
 
     def _look(self, owned: Collection[str]) -> None:
-        readers = {}
+        readers: dict[bytes, tuple[str, PositionFileReader]] = {}
         with storage_errors("looking at groups", self._directory.groups):
             for group in list_groups(self._storage, self._directory):
                 if group.name not in owned:
-                    reader = self._readers.get(group.group_id)
-                    reader = reader or progress_reader(self._storage, self._directory, self._queue_id, group)
+                    _, reader = self._readers.get(group.group_id) or (
+                        group.name,
+                        progress_reader(self._storage, self._directory, self._queue_id, group),
+                    )
                     reader.refresh()
-                    readers[group.group_id] = reader
+                    readers[group.group_id] = group.name, reader
         self._readers = readers
         self._looked_at = time.monotonic()
