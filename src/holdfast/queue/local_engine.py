@@ -97,6 +97,10 @@ class LocalEngine(Closing):
         """Whether it owns a side of the queue."""
         return self.handle.write_side is not None or self.handle.read_side is not None
 
+    def end(self) -> int:
+        """Return the offset behind the last message that this handle knows of."""
+        return self.handle.next_offset()
+
     def recovery(self) -> RecoveryReport:
         """Return the report of the opening, with the damage that reading has met since."""
         return self.handle.recovery()

@@ -182,14 +182,14 @@ class PersistentQueue:
 
     def _open_parts(self) -> None:
         """Make the objects that use the sides and transactions."""
-        handle = self._handle
+        handle, engine = self._handle, self._engine
         self._write_side: WriteSide | Producer | None = handle.producer or handle.write_side
         opened_depth, opened_end, reader = handle.depth(), handle.next_offset(), handle.read_side
         handle.known_since.look(opened_end, None)
 
         def put_count() -> int:
             gone = reader.out_of_reach_count if reader is not None else 0
-            return opened_depth + handle.next_offset() - opened_end - gone
+            return opened_depth + engine.end() - opened_end - gone
 
         self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
         self.groups = Groups(handle, check_open=self._lifecycle.check, close_group=self._engine.close_group)

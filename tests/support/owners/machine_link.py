@@ -55,6 +55,10 @@ class MachineLink:
         self.session = client.session
         self._clients.append(client)
 
+    @property
+    def known_end(self) -> int:
+        return self._machine.served.queue.write_side.next_offset
+
     def ask(
         self,
         request: AnyRequest,

@@ -30,6 +30,7 @@ from holdfast.errors import Empty, Full
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.groups.vote import Vote
+from holdfast.persistence.log.segment_writer import SegmentWriter
 from holdfast.persistence.ownership.owner_lock import is_owned
 from holdfast.queue.client import link, shared_engine
 from holdfast.queue.client.membership import Membership
@@ -60,6 +61,27 @@ def test_the_first_handle_owns_the_queue_and_the_second_is_its_client(tmp_path: 
         assert (first.is_owner, second.is_owner) == (True, False)
         assert [first.put(b"a"), second.put(b"b")] == [0, 1]
         assert [second.get(timeout=5), first.get(timeout=5)] == [b"a", b"b"]
+
+
+def test_tasks_are_counted_before_the_owner_publishes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is synced: what a handle has put, or has taken, is not yet to be seen in the files."""
+    with (
+        PersistentQueue(tmp_path / "q", flush=FlushPolicy.never()) as owner,
+        PersistentQueue(tmp_path / "q") as putter,
+        PersistentQueue(tmp_path / "q") as taker,
+    ):
+        monkeypatch.setattr(SegmentWriter, "publish", lambda writer: None)
+        owner.put(b"1")
+        assert owner.unfinished_tasks == 1
+        putter.put(b"2")
+        assert putter.unfinished_tasks == owner.unfinished_tasks == 2
+        assert taker.unfinished_tasks == 0
+        assert [taker.get(timeout=5), taker.get(timeout=5)] == [b"1", b"2"]
+        assert taker.unfinished_tasks == 2
+        for each in (owner, putter, taker):
+            each.task_done()
+            each.task_done()
+            each.join()
 
 
 def test_a_client_takes_over_if_the_owner_is_killed_and_keeps_what_it_has_in_hand(tmp_path: Path) -> None:

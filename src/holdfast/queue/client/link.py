@@ -18,10 +18,12 @@ from holdfast.queue.protocol.messages import (
     AnyRequest,
     Commit,
     Hello,
+    Offsets,
     Put,
     Refused,
     SessionLostError,
     Take,
+    Taken,
     Welcome,
     decode_reply,
     encode,
@@ -85,6 +87,10 @@ class Link(Protocol):
     def session(self) -> int:
         """The number of the session for which it asks."""
 
+    @property
+    def known_end(self) -> int:
+        """Offset behind the last message that it knows of: of an answer, or in the log."""
+
     def ask(
         self,
         request: AnyRequest,
@@ -146,6 +152,10 @@ class OwnerLink:
         self.queue = owner.queue
         self.epoch = owner.epoch
         self.session = session
+
+    @property
+    def known_end(self) -> int:
+        return self._owner.queue.write_side.next_offset
 
     def ask(
         self,
@@ -246,10 +256,16 @@ class SocketLink:
         self._hello = Hello(VERSION, epoch, 0, "")
         self._connections = _Connections()
         self._taking: dict[Connection, Callable[[], bool]] = {}
+        self._lock = threading.Lock()
+        self._known_end = 0
 
     @property
     def session(self) -> int:
         return self._hello.session
+
+    @property
+    def known_end(self) -> int:
+        return self._known_end
 
     def greet(self, session: int, making: str) -> Welcome:
         """Say hello for a session; return what the owner answers.
@@ -362,6 +378,10 @@ class SocketLink:
         reply = decode_reply(frame.body)
         if isinstance(reply, Refused):
             raise from_text(reply.text)
+        end = _end_of(reply)
+        if end > self._known_end:
+            with self._lock:
+                self._known_end = max(end, self._known_end)
         return Answer(reply, frame.payloads, is_kept=True)
 
     def _wait_on(self, connection: Connection, request_id: int) -> Frame | None:
@@ -395,6 +415,15 @@ class SocketLink:
 
     def forget(self) -> None:
         self._connections.forget()
+
+
+def _end_of(reply: AnyReply) -> int:
+    """Return the offset behind the last message that a reply names; 0 if it names none."""
+    if type(reply) is Offsets:
+        return reply.first + reply.count
+    if type(reply) is Taken:
+        return max(offset for offset, *_ in reply.messages) + 1
+    return 0
 
 
 def _silent(seconds: float) -> LinkLostError:

@@ -104,6 +104,12 @@ class Membership:
         return isinstance(self._link, OwnerLink)
 
     @property
+    def known_end(self) -> int:
+        """Offset behind the last message that the owner of now has told of; 0 if there is none."""
+        link = self._link
+        return 0 if link is None else link.known_end
+
+    @property
     def session(self) -> int:
         """The number of the session now; another one has begun if this process was taken for dead."""
         link = self._link or self._find()

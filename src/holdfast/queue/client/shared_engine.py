@@ -105,6 +105,14 @@ class SharedEngine(Closing):
         """Whether this handle serves the others."""
         return self.membership.is_owner
 
+    def end(self) -> int:
+        """Return the offset behind the last message that this handle knows of.
+
+        An owner publishes puts that it does not sync a moment after it has answered them.
+        """
+        told = self.membership.known_end  # first: what a dead owner has told of, its successor has published
+        return max(told, self.handle.next_offset())
+
     def recovery(self) -> RecoveryReport:
         """Return the report of the owner's opening, with the damage that it has met since in the handle's group."""
         return report_of(self._ask(self._group, {"verb": "recovery"}))
