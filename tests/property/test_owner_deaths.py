@@ -112,6 +112,15 @@ def test_a_request_without_an_answer_was_done_or_not(books: Books, left: dict[in
     books.judge(GROUP, left)
 
 
+def test_what_a_dead_client_may_have_aborted_may_be_taken(books: Books) -> None:
+    """Its request to decide has no answer, and was done."""
+    one = held(b"c", offsets=(0,), is_to_commit=False)
+    prepared(books, one).died(7, asked_of(one, "decide"))
+    taken(books, 2, (0, A))
+    assert books.judge_doubts({}, []) == []
+    books.judge(GROUP, {0: A, 1: B})
+
+
 def test_what_a_dead_client_has_not_committed_may_be_finished_by_another(books: Books) -> None:
     """Then it does not tell whether the commit was done."""
     books.died(0, committed(b"c", 0))

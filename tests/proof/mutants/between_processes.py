@@ -128,6 +128,14 @@ BETWEEN_PROCESSES = (
         "successions",
     ),
     Mutation(
+        "tasks-counted-by-files",
+        "join() of a shared handle looks at the files alone, where its last puts are not to be seen yet, and returns.",
+        "queue/client/shared_engine.py",
+        "        return max(told, self.handle.next_offset())\n",
+        "        return max(0, self.handle.next_offset())\n",
+        "successions",
+    ),
+    Mutation(
         "settled-is-not-in-hand",
         "What is being settled is not named to an owner that begins, which gives it back.",
         "queue/client/shared_consumer.py",
@@ -149,6 +157,14 @@ BETWEEN_PROCESSES = (
         "queue/producer/write_side.py",
         "            earlier = self._answered.known(commit_record)\n            if earlier is not None:\n",
         "            earlier = self._answered.known(commit_record)\n            if False:\n",
+        "owners",
+    ),
+    Mutation(
+        "empty-reservation-made-later",
+        "A copy of a request that reserved nothing comes late, and reserves messages of which no one knows.",
+        "queue/prepared/own_reservations.py",
+        "            if nonce in self._found_nothing:  #",
+        "            if nonce in ():  #",
         "owners",
     ),
     Mutation(

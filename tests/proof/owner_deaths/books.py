@@ -157,7 +157,7 @@ class Books:
         else:
             assert isinstance(reply, Taken)
             self.finished(request)
-            given_back = given_back_in(request.group, waiting)
+            given_back = given_back_in(request.group, [*waiting, *self.unanswered])
             in_hand, held = self.in_hand[request.group], self.held_in(request.group)
             for (offset, *_), payload in zip(reply.messages, payloads, strict=True):
                 self._seen(offset, payload)
@@ -191,7 +191,8 @@ class Books:
             self.decided(held, result)
         elif result:
             expect(result["id"].startswith(held.id), f"{result['id']} was reserved instead of {held.id}")
-            self._reserved(replace(held, id=result["id"]), result["runs"], given_back_in(held.group, waiting))
+            given_back = given_back_in(held.group, [*waiting, *self.unanswered])
+            self._reserved(replace(held, id=result["id"]), result["runs"], given_back)
 
     def _reserved(self, held: Held, runs: Iterable[tuple[int, int, int, int]], given_back: Container[int]) -> None:
         held.offsets = [offset for first, count, *_ in runs for offset in range(first, first + count)]

@@ -11,6 +11,7 @@ from itertools import count
 from holdfast import Empty, Full, HoldfastError, StaleReceiptError
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from holdfast.queue.protocol.messages import Commit, Put, Settle, Take, Taken, Verb
+from proof.faults.world import begin_life, repeatable_bytes
 from proof.owner_deaths.books import GROUPS, Asked, Books, BrokenPromiseError, expect
 from proof.owner_deaths.callers import BATCH_MAX, Caller, named
 from proof.owner_deaths.staged_files import StagedFiles
@@ -315,10 +316,12 @@ def _name(asked: Asked) -> str:
 
 
 def judged_history(seed: int, rounds: int) -> tuple[Tally, str]:
-    """Live a history; return what was tried, and the promise that was broken, if any."""
-    history = History(seed)
-    try:
-        history.run(rounds)
-    except BrokenPromiseError as broken:
-        return history.tally, f"round {history.tally.rounds}: {broken}"
+    """Live a history; return what was tried, and the promise that was broken, if any. A seed always lives the same."""
+    with repeatable_bytes():
+        begin_life(f"owner deaths {seed}")
+        history = History(seed)
+        try:
+            history.run(rounds)
+        except BrokenPromiseError as broken:
+            return history.tally, f"round {history.tally.rounds}: {broken}"
     return history.tally, ""

@@ -75,6 +75,15 @@ def left(client: Client) -> list[bytes]:
         return []
 
 
+def test_a_late_copy_of_a_request_that_found_nothing_finds_nothing(served: Served) -> None:
+    """Its caller has gone on: what it held would stay held, and no one would know of it."""
+    client = served.connect()
+    assert reserve(client) == {}
+    client.put(1, b"a")
+    assert reserve(client) == {}
+    assert offsets(reserve(client, OTHER)) == [0]
+
+
 @over
 def test_a_reservation_asked_for_again_is_the_same_one(served: Served, client: Client, succeed: Succession) -> None:
     """By its nonce; another one takes what comes next."""
@@ -128,13 +137,11 @@ def test_a_reservation_outlives_its_session(served: Served, client: Client) -> N
 
 
 def test_nothing_is_held_if_there_is_nothing(served: Served) -> None:
-    """Nor is the nonce used up by that; what was never held cannot be decided."""
+    """What was never held cannot be decided."""
     client = served.connect()
     assert reserve(client) == {}
     with pytest.raises(TransactionNotFoundError):
         settle(client, {"id": "drain-of-nothing"}, is_committed=True)
-    client.put(1, b"a")
-    assert offsets(reserve(client)) == [0]
 
 
 def test_one_request_holds_no_more_than_the_owner_reads_at_once(

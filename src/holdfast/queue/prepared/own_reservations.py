@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections import deque
 
 from holdfast.errors import TransactionStateError
 from holdfast.persistence.filesystem.layout import check_name
@@ -14,6 +15,9 @@ from holdfast.queue.dispatch.taken_runs import TakenRuns
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.prepared.reservations import Reservation, id_prefix
+
+NOTHING_FOUND_MAX = 1024
+"""So many requests that found nothing are remembered."""
 
 
 class OwnReservations:
@@ -31,6 +35,7 @@ class OwnReservations:
         self._handle = handle
         self._resolver = resolver
         self._lock = threading.Lock()
+        self._found_nothing: deque[bytes] = deque(maxlen=NOTHING_FOUND_MAX)
 
     def reserve(self, prefix: str, count_max: int, bytes_max: int, end_offset: int) -> Reservation | None:
         """Hold the next messages. As :meth:`Reservations.take`."""
@@ -39,11 +44,13 @@ class OwnReservations:
     def reserve_once(
         self, nonce: bytes, prefix: str, count_max: int, bytes_max: int, end_offset: int
     ) -> Reservation | None:
-        """As :meth:`reserve`, under a nonce of the caller's: asked again, this returns the same reservation.
+        """As :meth:`reserve`, under a nonce of the caller's: asked again, it returns the same reservation, or nothing.
 
         Raises TransactionStateError if that was decided since: it is an old copy of the request.
         """
         with self._lock:  # another copy may come while this one runs
+            if nonce in self._found_nothing:  # its caller knows of no reservation, and would leave one for ever
+                return None
             vote = self._handle.require_read_side().progress.votes.get(nonce)
             if vote is not None:
                 return Reservation.of(vote)
@@ -54,7 +61,10 @@ class OwnReservations:
                     transaction=known.id,
                     state="committed" if known.is_committed else "aborted",
                 )
-            return self._reserve(nonce, prefix, TakenRuns(count_max, bytes_max, end_offset))
+            made = self._reserve(nonce, prefix, TakenRuns(count_max, bytes_max, end_offset))
+            if made is None:
+                self._found_nothing.append(nonce)
+            return made
 
     def _reserve(self, nonce: bytes, prefix: str, taken: TakenRuns) -> Reservation | None:
         check_name(f"{prefix}-{bytes(16).hex()}-{bytes(8).hex()}-{NUMBER_MAX}", "reservation")
