@@ -115,6 +115,13 @@ class Ground:
         """The queues of the operation."""
         return self.operation.paths
 
+    def counted(self) -> dict[Key, set[str | None]]:
+        """Return what messages say as well that were in hand when the operation was cut short."""
+        if not self.operation.may_count:
+            return {}
+        taken = [key for key, state in self.before.items() if state.endswith("#0") and key not in self.after]
+        return {key: {self.before[key].removesuffix("0") + "1"} for key in taken}
+
 
 def build_disk(operation: Operation, policy: FlushPolicy) -> SimulatedStorage:
     """Make the disk on which an operation starts."""
@@ -228,6 +235,7 @@ class Trial:
         """Return what a kill may leave, by what the call has said."""
         ground = self._ground
         either: dict[Key, set[str | None]] = {key: {None, ground.after.get(key)} for key in self._operation.leaves}
+        either.update(ground.counted())
         if self._error is None:
             return Expected((ground.after,))
         if self._operation.again:

@@ -45,7 +45,7 @@ class Left:
     def expected(self) -> Expected:
         """Return what the operation may have done by then."""
         before, after = self.ground.before, self.ground.after
-        either: dict[tuple[str, ...], set[str | None]] = {}
+        either = self.ground.counted()
         for key in self.ground.operation.leaves:
             either[key] = {before.get(key), after.get(key)}
         expected = Expected((before, after), either)

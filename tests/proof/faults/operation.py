@@ -44,6 +44,8 @@ class Operation:
         What it may have made, or may be there again after a loss of power, once it has raised, and harms nobody.
     syncs_behind : bool
         Whether it syncs something behind what it has said: the next call may say that this has failed.
+    may_count : bool
+        Whether a call that raised may have had messages in hand: their delivery counts if the process is killed.
     opens, closes : bool
         Whether it is the opening or the closing itself.
     """
@@ -56,6 +58,7 @@ class Operation:
     again: bool = False
     leaves: tuple[Key, ...] = ()
     syncs_behind: bool = False
+    may_count: bool = False
     opens: bool = False
     closes: bool = False
 

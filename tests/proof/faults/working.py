@@ -179,6 +179,8 @@ TAKES = (
     Operation("get, the first", unread, on_queue(lambda queue: queue.get(block=False)), leaves=(DEFAULT_GROUP,)),
     Operation("get", used, on_held(1, lambda world: world.queue.get(block=False))),
     Operation("get_many", used, on_queue(lambda queue: queue.get_many(3, timeout=0))),
+    Operation("get, shared", used, shared(on_queue(lambda queue: queue.get(block=False))), may_count=True),
+    Operation("get_many, shared", used, shared(on_queue(lambda queue: queue.get_many(3, timeout=0))), may_count=True),
     Operation(
         "get, a file goes",
         two_files,

@@ -349,7 +349,8 @@ class Player:
     def visit(self) -> None:
         """Open the queue in another mode: share it, or change nothing.
 
-        While it is shared, no time passes: a client extends its leases by the time of the system, which is another one.
+        While it is shared, no time passes while a block or a transaction is open: a client extends their leases by the
+        time of the system, which is another one.
         """
         if self.rng.random() < 0.25:
             self.open(mode="read_only")
@@ -358,9 +359,19 @@ class Player:
             return
         self.open(mode="shared")
         kinds = [self.puts, self.takes, self.takes, self.settles, self.settles, self.transacts, self.transacts]
-        kinds += [self.rules, self.configures, lambda: self.queue.purge, lambda: self.queue.prepared]
+        kinds += [
+            self.rules,
+            self.configures,
+            lambda: self.queue.purge,
+            lambda: self.queue.prepared,
+            self.looks,
+            self.looks,
+        ]
         for _ in range(self.rng.randint(2, VISIT_MAX)):
             self.step(self.rng.choice(kinds)())
+            if not self.blocks and not self.transactions and self.rng.random() < 0.1:
+                self.make(self.wait())
+                self.step(self.takes())  # which notices the leases that have ended
         self.end()
 
     def groups(self) -> list[str]:

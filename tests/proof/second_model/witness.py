@@ -27,7 +27,7 @@ BOUNDED = frozenset({"put", "put_many", "tx_commit", "tx_prepare", "full"})
 """Verbs that ask whether there is space: the judge of a queue with ``max_bytes`` is told which data files there are."""
 
 
-OF_FILES = frozenset({"stats", "peek", "browse", "qsize"})
+OF_FILES = frozenset({"stats", "peek", "browse", "qsize", "empty"})
 """Verbs that show what is in the files, and not what an owner has in memory, to a handle that shares the queue."""
 
 
@@ -150,7 +150,7 @@ class Watch:
         reading = Reading(thing, given, witness.number)
         verb = reader.verb(reading)
         if id(thing) in self.sharing and verb in OF_FILES:
-            return call()
+            verb = f"{verb}_files"
         if id(thing) in self.without_takes:
             if verb == "close":
                 return call()

@@ -1,8 +1,10 @@
 """Rules for looks: the docstrings of peek, qsize, stats and browse; work-queue.md, "Pause and browse", "States"."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import combinations
 
-from proof.second_model.facts import Now, Span, State, expect, with_course, with_group
+from proof.second_model.facts import NOTHING, DisagreementError, Now, Span, State, expect, with_course, with_group
 from proof.second_model.history import Answer, Call, Seen
 from proof.second_model.rules.dead_letters import died_and_swept, may_be_dead, may_be_swept, perhaps_dead, surely_dead
 from proof.second_model.rules.order import certain, come_next, possible
@@ -10,6 +12,13 @@ from proof.second_model.rules.putting import may_have_ended, room
 from proof.second_model.rules.transitions import buried
 
 BROWSE = 'work-queue.md "States"'
+LOST_MAX = 8
+"""Of so many messages it is left open whether they count as leased."""
+
+Rule = Callable[[State, Call, Answer], State]
+
+IN_SIGHT = {"ready", "leased"}
+"""The states of messages that ``peek`` of a shared handle shows."""
 
 
 def peek(state: State, call: Call, answer: Answer) -> State:
@@ -180,4 +189,59 @@ def full(state: State, call: Call, answer: Answer) -> State:
     return state
 
 
-RULES = {"peek": peek, "browse": browse, "stats": stats, "qsize": qsize, "empty": empty, "full": full}
+def peek_files(state: State, call: Call, answer: Answer) -> State:
+    """Judge peek of a handle that shares the queue: processes.md, "in offset order", and "those in hand, too"."""
+    rule = 'processes.md "What to know": peek'
+    most, seen = call["max_messages"], answer.value
+    expect(answer.error is None and len(seen) <= most, rule, f"up to {most}", answer)
+    shown = {message.offset: message.payload for message in seen}
+    offsets = [message.offset for message in seen]
+    expect(offsets == sorted(shown), f"{rule}: in offset order", sorted(shown), answer)
+    for message in state.messages[: offsets[-1] + 1 if len(seen) == most else None]:
+        may_be = states_of(state, message.offset, call.now)
+        is_held = state.course(message.offset).state == "held"
+        if message.offset in shown:
+            is_right = bool(may_be & IN_SIGHT) and not is_held and shown[message.offset] == message.payload
+            expect(is_right, rule, f"{message.offset}, which is one of {may_be}, not among them", answer)
+        else:
+            expect(is_held or not may_be <= IN_SIGHT, rule, f"{message.offset}, which is one of {may_be}", answer)
+    return state
+
+
+def of_files(rule: Rule) -> Rule:
+    """Return the rule for a handle that looks at the files.
+
+    processes.md: a message that a killed process had in hand may count as leased "until the next take"; ``dropped`` and
+    ``dedup_forgotten`` "are 0 in a shared handle".
+    """
+
+    def judged(state: State, call: Call, answer: Answer) -> State:
+        shown = replace(state, dropped=NOTHING, forgotten=NOTHING)
+        lost = {each.offset for each in state.receipts.values() if each.state == "lost"}
+        left = [offset for offset in sorted(lost) if state.course(offset).state == "waiting"][:LOST_MAX]
+        refusals: list[DisagreementError] = []
+        for count in range(len(left) + 1):
+            for leased in combinations(left, count):
+                try:
+                    rule(with_leased(shown, leased), call, answer)
+                    return state
+                except DisagreementError as error:
+                    refusals.append(error)
+        raise refusals[0]
+
+    return judged
+
+
+def with_leased(state: State, offsets: Iterable[int]) -> State:
+    """Return the state in which messages are in hand, of no one who lives."""
+    for offset in offsets:
+        state = with_course(state, offset, state.course(offset)._replace(state="leased", lease=None))
+    return state
+
+
+RULES: dict[str, Rule] = {"peek": peek, "browse": browse, "stats": stats, "qsize": qsize, "empty": empty, "full": full}
+RULES |= {
+    f"{rule.__name__.removesuffix('_files')}_files": of_files(rule)
+    for rule in (peek_files, browse, stats, qsize, empty)
+}
+"""By verb; behind ``_files`` those of a handle that shares the queue: they notice no lease that has ended."""
