@@ -219,6 +219,38 @@ def test_a_take_of_the_owner_s_process_waits_for_messages(queue: PersistentQueue
             assert waiting.result() == b"a"
 
 
+def test_a_take_that_was_asked_before_waits_and_finishes_others_first(queue: PersistentQueue) -> None:
+    """Its process has become the owner meanwhile."""
+    owner, session = owner_of(queue), queue._engine.membership.session  # type: ignore[union-attr]
+    queue.put(b"a")
+    first, second = session << 32 | 1000, session << 32 | 1001
+    owner.perform(session, Take("default", first, 1, None, 0.0), (), never)
+    with ThreadPoolExecutor() as pool:
+        take = Take("default", second, 1, None, 60.0, [(first, 0)])
+        waiting = pool.submit(owner.perform, session, take, (), never)
+        wait_until(lambda: bool(owner.queue.write_side.data_available.waiting))
+        assert queue.depth() == 0
+        queue.put(b"b")
+        assert waiting.result()[1] == [b"b"]
+
+
+def test_an_acknowledgement_in_the_owner_s_process_tells_why_it_is_refused(queue: PersistentQueue) -> None:
+    """That a lease has ended is told once; what was finished before is finished."""
+    owner, session = owner_of(queue), queue._engine.membership.session  # type: ignore[union-attr]
+    queue.put_many([b"a", b"b"])
+    ended, done = session << 32 | 1000, session << 32 | 1001
+    owner.perform(session, Take("default", ended, 1, 0.001, None), (), never)
+    side = owner.queue.group("default")
+    wait_until(lambda: side.in_flight_count == 0)
+    with pytest.raises(LeaseExpiredError):
+        direct.ack(owner.queue, "default", [(ended, 0)])
+    assert side.progress.taken_away == {}
+    owner.perform(session, Take("default", done, 1, None, None), (), never)
+    offset = next(iter(side.leased))
+    for _ in range(2):
+        assert direct.ack(owner.queue, "default", [(done, offset)])
+
+
 def test_a_fetch_that_is_over_takes_nothing(queue: PersistentQueue) -> None:
     """A handle that ends gives back what it has in hand; its own threads must not take that."""
     queue.put(b"a")
