@@ -19,19 +19,12 @@ class Grant:
         The directory in which they may note lost messages of ``batch_id``; None: nowhere.
     batch_id : str
         The drained batch.
-    application : str or None
-        The joint commit for which they may stage parts; empty: any, as a stream knows its own only in tasks. None: they
-        stage nothing.
-    version : int
-        The version of that joint commit; of a stream it means nothing.
     """
 
     root: Path
     queue_id: bytes
     notes: Path | None = None
     batch_id: str = ""
-    application: str | None = None
-    version: int = 0
 
     def to_text(self) -> str:
         """Return the grant as a line of JSON."""

@@ -5,5 +5,5 @@
 Invariants: a request without a plan's token is refused. Requests name data files by number, never by path. The server
 takes no lock, and writes only what tasks that see the queue write.
 
-May import: ``remote`` and ``writing`` of spark, arrow, persistence, queue, and the ground.
+May import: ``remote`` of spark, arrow, persistence, queue, and the ground.
 """

@@ -14,7 +14,7 @@ from pyarrow import flight
 
 from holdfast.arrow.draining.loss_notes import LossNotes, damage_of
 from holdfast.arrow.reading.task_walk import require_log_here, require_queue_here
-from holdfast.errors import Full, HoldfastError, ShutDown
+from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.layout import DataFileName, queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, OsStorage, Storage, storage_errors
 from holdfast.persistence.format.constants import FRAMES_START
@@ -167,7 +167,7 @@ class _told:  # noqa: N801 - a block
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, HoldfastError | Full | ShutDown):
+        if isinstance(error, HoldfastError):
             raise flight.FlightServerError(str(error), as_text(error).encode()) from error
         if isinstance(error, Exception) and not isinstance(error, flight.FlightError):
             logger.error("a request of a task failed: %r", error, exc_info=error)
