@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -205,3 +207,54 @@ def test_options_that_cannot_be_are_refused(engine: Any, path: Path, options: di
     """Before anything is opened."""
     with pytest.raises(ConfigError, match=message):
         engine.drain(path, lambda _, __: None, **options)
+
+
+def test_without_another_thread_the_batches_run_one_after_the_other(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the thread of the drain; nothing runs behind a batch that failed."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sink, threads = Sink(), set[str]()
+
+    def write(table: Any, batch_id: str) -> None:
+        threads.add(threading.current_thread().name)
+        sink(table, batch_id)
+        if first_of(batch_id) == 300:
+            raise ValueError("struck")
+
+    with PersistentQueue(path, mode="exclusive") as queue:
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(ValueError, match="struck"):
+            drain(queue, SPARK, write, max_messages=100, in_flight=2)
+        monkeypatch.undo()
+    assert [first_of(each) for each in sink.calls] == [0, 100, 200, 300]
+    assert threads == {threading.current_thread().name}
+
+
+def test_an_interrupt_waits_for_the_batches_that_run_and_commits_none_of_them(path: Path) -> None:
+    """A drain that has ended writes no more: the next one may begin with the same batches."""
+    sink, interrupted = Sink(), threading.Event()
+
+    def write(table: Any, batch_id: str) -> None:
+        if first_of(batch_id) == 0:
+            assert sink.has[100].wait(SECONDS)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert interrupted.wait(SECONDS)
+        sink(table, batch_id)
+
+    def interrupt(_: int, __: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            drain(path, SPARK, write, max_messages=100, group="night", in_flight=2)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert sorted(map(first_of, sink.batches)) == [0, 100], "both have ended"
+    report = drain(path, SPARK, sink, max_messages=100, group="night", in_flight=2)
+    assert (report.resumed_count, report.message_count, report.depth) == (2, 1000, 0)

@@ -151,4 +151,6 @@ def test_nothing_is_put_behind_the_end(
     end(side)
     with pytest.raises(error):
         side.put(b"a", b"", None)
+    with pytest.raises(error):
+        side.commit(next_nonce(), "tx", [b"a"], {}, "g", [], None)
     assert membership.asked == []

@@ -141,3 +141,19 @@ def test_an_opening_that_is_interrupted_at_its_end_leaves_nothing_locked_or_watc
     with jobs.open() as queue:
         queue.put(b"a")
         assert queue.get(timeout=0) == b"a"
+
+
+@pytest.mark.parametrize("error", [StorageError("a disk that fails"), KeyboardInterrupt()])
+def test_an_opening_that_fails_behind_its_sides_leaves_nothing_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Also if it is interrupted there: no other code could release the locks."""
+
+    def fail(_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as failing:
+        failing.setattr("holdfast.queue.prepared.prepared_resolver.PreparedResolver.resolve", fail)
+        with pytest.raises(type(error)):
+            PersistentQueue(tmp_path / "q", mode="exclusive")
+    PersistentQueue(tmp_path / "q", mode="exclusive").close()

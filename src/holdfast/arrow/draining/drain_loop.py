@@ -12,7 +12,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from holdfast.persistence.format.report import Damage
 from holdfast.queue.consumer.draining import log_left
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.prepared.reservations import Reservation
+from holdfast.threads import start_thread
 
 logger = logging.getLogger("holdfast")
 
@@ -100,13 +101,18 @@ class DrainOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch that was started: ``finish`` returns when it has run, and raises what it raised."""
+    """A batch that was started; one without a thread runs when it is finished."""
 
     reservation: Reservation
     size_bytes: int
     damage: list[Damage]
     started: float
-    finish: Callable[[], object]
+    run: Callable[[], object]
+    thread: Future[object] | None
+
+    def finish(self) -> None:
+        """Return when it has run; raises what it raised."""
+        self.run() if self.thread is None else self.thread.result()
 
 
 class DrainLoop:
@@ -132,7 +138,6 @@ class DrainLoop:
         self._options = options
         self._is_stopping = False
         self._running: deque[_Batch] = deque()
-        self._executor: ThreadPoolExecutor | None = None
         self._batch_ids: list[str] = []
         self._damage: list[Damage] = []
         self._count = self._size_bytes = self._resumed_count = 0
@@ -197,8 +202,6 @@ class DrainLoop:
                 queue = stack.enter_context(PersistentQueue(path, mode="shared", group=self._options.group))
             stack.callback(self._engine.release)
             stack.callback(self._end_running)
-            if self._options.in_flight > 1:
-                self._executor = stack.enter_context(ThreadPoolExecutor(self._options.in_flight, "holdfast-drain"))
             yield queue
 
     def _drain(self, queue: PersistentQueue, end_offset: int | None) -> None:
@@ -244,14 +247,19 @@ class DrainLoop:
         damage = missing_files(queue, reservation)
         with _said_to_stay(reservation):
             run = self._engine.prepare(queue, reservation, size, damage)
-        finish = run if self._executor is None else self._executor.submit(run).result
-        self._running.append(_Batch(reservation, size, damage, started, finish))
+        thread = None if self._options.in_flight == 1 else _started(run)
+        self._running.append(_Batch(reservation, size, damage, started, run, thread))
         return True
 
     def _finish_oldest(self, queue: PersistentQueue) -> None:
-        batch = self._running.popleft()
+        batch = self._running[0]
         with _said_to_stay(batch.reservation):
-            batch.finish()
+            try:
+                batch.finish()
+            except Exception:  # an interrupted wait is none: then it still runs
+                self._running.popleft()
+                raise
+        self._running.popleft()
         notes = LossNotes(OsStorage(), QueueDirectory(queue.path).group(self._options.group))
         damage = [*batch.damage, *notes.read(batch.reservation.id)]
         queue.reservations.commit(batch.reservation)
@@ -265,16 +273,15 @@ class DrainLoop:
         self._tell(queue, batch.reservation, batch.size_bytes, time.monotonic() - batch.started)
 
     def _end_running(self) -> None:
-        """Say what becomes of the batches behind one that has failed; they have ended by now."""
-        for batch in self._running if self._executor is not None else ():
+        """Wait for the batches behind one that has failed, and say what becomes of them."""
+        for batch in (each for each in self._running if each.thread is not None):
             try:
                 batch.finish()
-            except BaseException as error:  # the first one is raised
+            except Exception as error:  # the first one is raised
                 logger.error("batch %s failed, too, and stays reserved: %s", batch.reservation.id, error)
             else:
                 logger.warning("batch %s has run and stays reserved: one before it failed", batch.reservation.id)
         self._running.clear()
-        self._executor = None
 
     def _lose(self, queue: PersistentQueue, damage: Damage) -> None:
         logger.error("drain of %s: %s", queue.path, damage)
@@ -302,6 +309,19 @@ def _said_to_stay(reservation: Reservation) -> Iterator[None]:
     except BaseException as error:
         error.add_note(f"batch {reservation.id} stays reserved: the next drain runs it again, with the same messages")
         raise
+
+
+def _started(run: Callable[[], object]) -> Future[object] | None:
+    """Return what becomes of a function that runs in a thread of its own; None if no thread can be started."""
+    future: Future[object] = Future()
+
+    def run_and_tell() -> None:
+        try:
+            future.set_result(run())
+        except BaseException as error:  # raised where the batch is finished
+            future.set_exception(error)
+
+    return None if start_thread(run_and_tell, "holdfast-drain") is None else future
 
 
 def make_group(path: str | os.PathLike[str], group: str) -> None:
