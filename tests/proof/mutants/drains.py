@@ -41,9 +41,24 @@ DRAINS = (
         "failed-batch-committed",
         "A function raises, and the messages of its batch never come again.",
         "arrow/draining/drain_loop.py",
-        "        with _said_to_stay(batch.reservation):\n            batch.finish()\n",
-        "        try:\n            batch.finish()\n        except Exception:\n"
-        "            queue.reservations.commit(batch.reservation)\n            raise\n",
+        "then it still runs\n                self._running.popleft()\n",
+        "then it still runs\n                queue.reservations.commit(self._running.popleft().reservation)\n",
+        "drains",
+    ),
+    Mutation(
+        "notes-of-another-batch-removed",
+        "Messages that a batch in flight has lost are in no report, since one before it was committed meanwhile.",
+        "arrow/draining/drain_loop.py",
+        "        if not self._running:  # they may be writing theirs\n            notes.remove()\n",
+        "        notes.remove()\n",
+        "drains",
+    ),
+    Mutation(
+        "batches-write-behind-the-end-of-their-drain",
+        "An interrupted drain ends, and the next one begins, while its batches still write.",
+        "arrow/draining/drain_loop.py",
+        "        for batch in (each for each in self._running if each.thread is not None):\n",
+        "        for batch in ():\n",
         "drains",
     ),
     Mutation(
