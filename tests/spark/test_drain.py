@@ -39,6 +39,30 @@ def test_large_batches_are_read_by_tasks_and_small_ones_here(spark: Any, path: P
     assert offsets.count() == COUNT
 
 
+def test_batches_in_flight_are_written_side_by_side_and_committed_in_order(
+    spark: Any, path: Path, tmp_path: Path
+) -> None:
+    """Each is a job of its own, in a thread that has the pool of the drain's."""
+    running, most, pools = set[str](), list[int](), set[str]()
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", "nightly")
+
+    def write(frame: Any, batch_id: str) -> None:
+        running.add(batch_id)
+        most.append(len(running))
+        pools.add(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
+        write_parquet(tmp_path / "out", frame, batch_id)
+        running.remove(batch_id)
+
+    try:
+        report = drain(path, spark, write, max_messages=1500, group="night", columns=["payload"], in_flight=2)
+    finally:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)
+    assert [int(each.rsplit("-", 1)[1]) for each in report.batch_ids] == list(range(0, COUNT, 1500))
+    assert numbers(spark, tmp_path / "out") == list(range(COUNT))
+    assert max(most) == 2
+    assert pools == {"nightly"}
+
+
 def test_the_rows_of_a_batch_do_not_depend_on_how_often_they_are_asked_for(spark: Any, path: Path) -> None:
     """Counted, filtered and limited, which kills a task in the middle of its reading."""
     seen = []

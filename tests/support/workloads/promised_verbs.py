@@ -621,7 +621,7 @@ ASKED_BY_THE_PACKAGE = ("end_with_queue", "expire", "forget", "leave", "refusal"
 INSIDE = {
     "PersistentQueue.forget_after_fork",
     "PersistentQueue.join_transaction",
-    *(f"PersistentQueue.{name}" for name in ("ending", "wait_for_more", "wake")),
+    *(f"PersistentQueue.{name}" for name in ("consuming", "ending", "wait_for_more", "wake")),
     "Delivery.comes_from",
     *(f"Transaction.{name}" for name in ASKED_BY_THE_PACKAGE),
     *(f"QueuesTransaction.{name}" for name in ASKED_BY_THE_PACKAGE),
