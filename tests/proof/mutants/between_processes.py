@@ -161,7 +161,7 @@ BETWEEN_PROCESSES = (
     ),
     Mutation(
         "empty-reservation-made-later",
-        "A copy of a request that reserved nothing comes late, and reserves messages of which no one knows.",
+        "A copy of a request that reserved nothing comes late, and reserves messages that are then held for ever.",
         "queue/prepared/own_reservations.py",
         "            if nonce in self._found_nothing:  #",
         "            if nonce in ():  #",

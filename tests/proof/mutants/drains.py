@@ -87,7 +87,7 @@ DRAINS = (
     ),
     Mutation(
         "filter-drops-the-rest",
-        "A scan ends with the first record batch of which the filter keeps nothing.",
+        "A scan ends with the first record batch that the filter leaves empty.",
         "arrow/scanning.py",
         "        yield from (each for each in rows.to_batches() if each.num_rows)\n",
         "        if not rows.num_rows:\n            return\n        yield from rows.to_batches()\n",

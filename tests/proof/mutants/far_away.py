@@ -7,7 +7,7 @@ from proof.mutants.mutation import Mutation
 FAR_AWAY = (
     Mutation(
         "header-before-bytes",
-        "The header that proves of which life of a file some bytes are is read before them.",
+        "The header, which proves from which life of a file its bytes come, is read before them.",
         "spark/serving/server.py",
         "                    data = file.read_at(CHUNK_BYTES if is_endless else min(left, CHUNK_BYTES), position)\n"
         "                    yield _chunk(data, file.read_at(FRAMES_START, 0))  #",

@@ -76,7 +76,7 @@ def left(client: Client) -> list[bytes]:
 
 
 def test_a_late_copy_of_a_request_that_found_nothing_finds_nothing(served: Served) -> None:
-    """Its caller has gone on: what it held would stay held, and no one would know of it."""
+    """Its caller is done: what it held would stay held for ever."""
     client = served.connect()
     assert reserve(client) == {}
     client.put(1, b"a")

@@ -102,7 +102,7 @@ class _BatchRows(Iterator[Any]):
         self._rows.close()
 
 
-class ArrowDrainer:
+class ArrowDrainer(DrainLoop):
     """Drains one consumer group of one queue, without Spark.
 
     Parameters
@@ -147,33 +147,7 @@ class ArrowDrainer:
         on_progress: Callable[[DrainProgress], object] | None = None,
     ) -> None:
         options = DrainOptions(max_bytes, max_messages, group, lock_timeout, on_progress, in_flight)
-        self._loop = DrainLoop(queue, ArrowEngine(fn, columns), options)
-
-    def stop(self) -> None:
-        """End after the batches at hand, for good; from any thread, from a signal handler, and from ``fn``."""
-        self._loop.stop()
-
-    def run(self, until: str = "snapshot") -> DrainReport:
-        """Drain; return the report.
-
-        Parameters
-        ----------
-        until : "snapshot" or "forever"
-            "snapshot": the messages of the start that can be taken. "forever": until :meth:`stop`.
-
-        Raises
-        ------
-        QueueLockedError, LockTimeoutError
-            Another drain of the group runs, or a program has the queue open with mode "exclusive"; names its process.
-        QueueNotFoundError, ConfigError
-            There is no queue, or ``until`` is another value.
-        TransactionStateError
-            The batch was given back meanwhile.
-        Exception
-            What ``fn`` raises comes out. Its batch stays reserved, and so do those in flight behind it: the next drain
-            runs them again, under the same ids.
-        """
-        return self._loop.run(until)
+        super().__init__(queue, ArrowEngine(fn, columns), options)
 
 
 def drain(

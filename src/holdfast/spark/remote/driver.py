@@ -22,7 +22,7 @@ _MASTER = re.compile(r"(?:^|\0)(?:--master\0|--conf\0spark\.master=|-Dspark\.mas
 _HOST = re.compile(r"(?:^|\0)(?:--conf\0|-D)spark\.driver\.host=([^\0]+)")
 _LOCAL = re.compile(r"local(\[.*)?")
 _SOMEWHERE = ("192.0.2.1", 9)
-"""An address that nobody has: asking for the way there sends nothing."""
+"""An address that no host has: asking for the way there sends nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -400,7 +400,7 @@ async def test_a_loop_whose_task_is_cancelled_gives_everything_back_uncounted(tm
 
 @in_a_loop
 async def test_a_message_that_its_loop_has_settled_by_hand_stays_so(tmp_path: Path) -> None:
-    """Also one that is given back, behind which the loop goes on."""
+    """Also one that is given back, behind which the loop continues."""
     async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         numbers = await with_numbers(service, 2)
         async for each in numbers.consume(timeout=0):
