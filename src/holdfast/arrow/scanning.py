@@ -68,7 +68,7 @@ def scan(
         pyarrow is missing, or an argument cannot be: an unknown column, a filter that is no condition on the columns.
     QueueNotFoundError, GroupNotFoundError
         There is none of that name.
-    CorruptionError, ConsumedMeanwhileError
+    CorruptionError, RetryableError
         Messages cannot be read, or their data file was removed after the call.
     StorageError
         The disk refuses.
