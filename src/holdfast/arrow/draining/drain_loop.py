@@ -42,7 +42,7 @@ MAX_BYTES = 256 * 2**20
 DEFAULT_GROUP = "default"
 
 IN_FLIGHT_MAX = 8
-"""Each more of them is run again after a kill, and two hide nearly all that one costs by itself."""
+"""Each of them is run again after a kill."""
 
 _LOOK_SECONDS = 0.25
 """How long a drain that waits for messages takes to see that it should stop."""
