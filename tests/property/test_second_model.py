@@ -6,15 +6,20 @@ It also judges the recorded runs of ``tests/crash/prefixes/test_every_prefix_rec
 transaction, one handle at a time that takes, and no ``put_stream``, joint commits or reservations.
 """
 
+import time
 from collections.abc import Callable
 
 import pytest
 
+from holdfast import Full, PersistentQueue
 from proof.second_model.facts import SECOND_NS, DisagreementError, Now
 from proof.second_model.history import Answer, Call, Seen
 from proof.second_model.judge import Judge
-from proof.second_model.runs import judged_history
+from proof.second_model.runs import full_at_once, judged_history
 from proof.second_model.witness import watching
+from support.builders.clocks import FakeClock
+from support.owners.machine_link import machine_links
+from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.work_runs import WorkRun
 
 HISTORIES = range(12)
@@ -248,13 +253,78 @@ SETTINGS += [
     wrong_figures,
     less_than_two_files,
 ]
+
+
+def given_back_and_passed_over(judge: Judge) -> None:
+    """Get the second of two that were given back, though the log was read up to both."""
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 1, 1)]))
+    judge.told(Call("receive", NOW), Answer([Seen(1, b"b", 1, 2)]))
+    judge.told(Call("nack", NOW, {"receipts": [2], "delay": 0}), Answer())
+    judge.told(Call("release", NOW, {"receipts": [1]}), Answer())
+    judge.told(Call("get", NOW), Answer([b"b"]))
+
+
+def a_group_that_has_vanished(judge: Judge) -> None:
+    """Find no group behind a kill, though a message was handed out."""
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 1, 1)]))
+    judge.told(Call("kill", NOW), Answer())
+    judge.told(Call("open", NOW, {"given": {}}), Answer())
+    judge.told(Call("list_groups", NOW), Answer([]))
+
+
+TAKES = [out_of_order, lost, twice, uncounted, stale, given_back_and_passed_over, a_group_that_has_vanished]
 PURGES = [purged_in_hand, left_by_a_purge, back_after_a_purge, purged_when_closed]
 
 
-@pytest.mark.parametrize("wrong", [out_of_order, lost, twice, uncounted, stale, *PURGES, *SETTINGS])
+@pytest.mark.parametrize("wrong", [*TAKES, *PURGES, *SETTINGS])
 def test_the_judge_refuses_what_the_documentation_does_not_allow(wrong: Callable[[Judge], None]) -> None:
     """A judge that allows everything would prove nothing."""
     judge = Judge()
     put_two(judge)
     with pytest.raises(DisagreementError):
         wrong(judge)
+
+
+def released_while_the_log_is_read_anew(judge: Judge) -> None:
+    """Give back the first of two after an abort that has the log read again, in which only the second is deferred."""
+    judge.told(Call("begin", NOW, {"tx": 1}), Answer())
+    judge.told(Call("receive", NOW), Answer([Seen(0, b"a", 1, 1)]))
+    judge.told(Call("tx_receive", NOW, {"tx": 1}), Answer([Seen(1, b"b", 1, 2)]))
+    judge.told(Call("tx_ack", NOW, {"tx": 1, "receipts": [2]}), Answer())
+    judge.told(Call("tx_prepare", NOW, {"tx": 1, "id": "id"}), Answer("id"))
+    judge.told(Call("tx_abort", NOW, {"tx": 1}), Answer())
+    judge.told(Call("release", NOW, {"receipts": [1]}), Answer())
+    judge.told(Call("receive", NOW), Answer([Seen(1, b"b", 2, 3)]))
+
+
+def not_begun(judge: Judge) -> None:
+    """Change a setting once a message has expired, which no consumer has seen: the group has not begun."""
+    judge.told(Call("put", NOW, {"payload": b"c", "ttl": 2}), Answer(2))
+    judge.told(Call("configure", later(3), {"settings": {"maxsize": 9}}), Answer())
+    judge.told(Call("list_groups", later(3)), Answer([]))
+
+
+@pytest.mark.parametrize("right", [released_while_the_log_is_read_anew, not_begun])
+def test_the_judge_allows_what_the_documentation_allows(right: Callable[[Judge], None]) -> None:
+    """Histories that it has refused, though the page leaves them open."""
+    judge = Judge()
+    put_two(judge)
+    right(judge)
+
+
+@pytest.mark.parametrize("ends", ["commit", "prepare"])
+def test_a_full_queue_that_is_shared_refuses_a_transaction_at_once(ends: str) -> None:
+    """The clock of the histories stands still, and their one thread is the one that could make room."""
+    storage = SimulatedStorage()
+    with (
+        full_at_once(),
+        machine_links(),
+        PersistentQueue("/q", mode="shared", storage=storage, clock=FakeClock(), maxsize=1) as queue,
+    ):
+        queue.put(b"a")
+        tx = queue.begin()
+        tx.put(b"b")
+        began = time.monotonic()
+        with pytest.raises(Full):
+            getattr(tx, ends)()
+        assert time.monotonic() - began < 5  # seconds; its timeout is 60

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from unittest.mock import patch
 
 from holdfast import Full
+from holdfast.errors import NO_ROOM
+from holdfast.queue.client.staging import Staging
+from holdfast.queue.owner.machine import Machine
+from holdfast.queue.owner.parked import is_space
 from holdfast.queue.producer.capacity import Capacity
 from proof.second_model.facts import DisagreementError
 from proof.second_model.histories import Player
@@ -28,10 +35,30 @@ class Run:
         return "\n".join((self.trace or "").splitlines()[:2])
 
 
+@contextmanager
+def full_at_once() -> Iterator[None]:
+    """Have a full queue refuse without a wait, in each mode: the only thread is the one that could make room."""
+    wait_for_space, park = Staging.wait_for_space, Machine._park
+
+    def look_once(staging: Staging, count: int, size: int, timeout: float | None) -> None:
+        wait_for_space(staging, count, size, 0)
+
+    def refuse(machine: Machine, connection: int, frame: Any, request: Any, resource: str, *others: Any) -> None:
+        if is_space(resource):
+            raise Full(NO_ROOM)
+        park(machine, connection, frame, request, resource, *others)
+
+    with (
+        patch.object(Capacity, "wait", side_effect=Full),
+        patch.object(Staging, "wait_for_space", look_once),
+        patch.object(Machine, "_park", refuse),
+    ):
+        yield
+
+
 def judged_history(seed: int, step_count: int) -> Run:
     """Play one history to its end, or to the first answer that is not allowed."""
-    full = patch.object(Capacity, "wait", side_effect=Full)  # nobody else could make room meanwhile
-    with watching() as watch, full, small_steps(), machine_links():
+    with watching() as watch, full_at_once(), small_steps(), machine_links():
         player = Player(seed)
         try:
             player.play(step_count)

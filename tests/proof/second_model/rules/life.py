@@ -64,7 +64,7 @@ def unfinished(state: State, group: Group) -> list[int]:
 
 def surely_kept(state: State, now: Now) -> list[int]:
     """Return what nobody can have dropped or swept, in the group of a state, if that has begun."""
-    if not state.own.courses and state.group == "default":
+    if not is_used(state, state.group):
         return []  # it "starts when it is first used"
     return [
         offset
@@ -96,7 +96,8 @@ def list_groups(state: State, call: Call, answer: Answer) -> State:
 
 def is_used(state: State, name: str) -> bool:
     """Whether a group is there without doubt."""
-    return name != "default" or bool(state.groups[name].courses)
+    courses = state.groups[name].courses.values()  # settings that change note in some that they may have expired
+    return name != "default" or any(course.state != "waiting" or course.times.high for course in courses)
 
 
 def close(state: State, call: Call, answer: Answer) -> State:

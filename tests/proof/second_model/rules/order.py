@@ -90,15 +90,10 @@ def surely_before(state: State, first: int, second: int) -> bool:
     larger, smaller = state.messages[first].priority, state.messages[second].priority
     if larger != smaller:
         return larger > smaller
-    places = place(state.course(first)), place(state.course(second))
+    places = state.course(first).place, state.course(second).place
     if first > second:
         return places == ("aside", "log")
     return places[0] == "aside" or places[1] == "log"
-
-
-def place(course: Course) -> str:
-    """Return where a message waits; one whose lease may have run out waits aside then."""
-    return "aside" if course.state == "leased" else course.place
 
 
 def come_next(state: State, now: Now) -> list[int]:

@@ -37,6 +37,7 @@ def handed_out(
     leased = course._replace(
         state="leased",
         times=Span(count, count),
+        place="aside",
         receipt=receipt,
         lease=lease,
         lease_ns=lease_ns,
@@ -57,7 +58,7 @@ def passed(state: State, offset: int) -> State:
     state = with_group(state, replace(own, passed=offset + 1))
     for earlier in range(own.passed, offset):
         course = state.course(earlier)
-        if course.state == "waiting" and course.place == "either" and not course.rank[1]:
+        if course.state in ("waiting", "leased") and course.place == "either" and not course.rank[1]:
             state = with_course(state, earlier, course._replace(place="aside"))
     return state
 
@@ -70,10 +71,10 @@ def finished(state: State, offset: int) -> State:
 
 
 def read_anew(state: State) -> State:
-    """Have the log be read from its start: what waits stands in it again, until reading has come by it."""
+    """Have the log be read from its start: what waits, or is given back, stands in it until reading has come by it."""
     own = state.own
     courses = {
-        offset: course._replace(place="either") if course.state == "waiting" else course
+        offset: course._replace(place="either") if course.state in ("waiting", "leased") else course
         for offset, course in own.courses.items()
     }
     return replace(with_group(state, replace(own, courses=courses, passed=0)), read_end=0)
@@ -88,7 +89,10 @@ def settled(state: State, receipt: int | None, how: str) -> State:
 
 
 def given_back(state: State, offset: int, *, counts: bool, ready_at: Span = AT_ONCE, how: str = "settled") -> State:
-    """Have a message come again: aside (work-queue.md, "What comes next", 3); alone if it failed (4)."""
+    """Have a message come again: aside, if the log was read up to it (work-queue.md, "What comes next", 3).
+
+    Alone, if it failed (4).
+    """
     course = state.course(offset)
     state = settled(state, course.receipt, how)
     count = course.times if counts else Span(max(course.times.low - 1, 0), max(course.times.high - 1, 0))
@@ -99,7 +103,7 @@ def given_back(state: State, offset: int, *, counts: bool, ready_at: Span = AT_O
         state="waiting",
         times=count,
         ready_at=ready_at,
-        place="aside",
+        place="aside" if course.state == "held" else course.place,
         comes_alone=counts,
         defies_expiry=defies,
         receipt=None,
