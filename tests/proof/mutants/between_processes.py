@@ -136,6 +136,14 @@ BETWEEN_PROCESSES = (
         "successions",
     ),
     Mutation(
+        "dead-have-it-in-hand",
+        "What a killed process had in hand counts as leased: empty() is true, and a get would find it.",
+        "queue/consumer/look_side.py",
+        "                    lives[session] = self._living(session)\n",
+        "                    lives[session] = True\n",
+        "looks",
+    ),
+    Mutation(
         "settled-is-not-in-hand",
         "What is being settled is not named to an owner that begins, which gives it back.",
         "queue/client/shared_consumer.py",
@@ -457,7 +465,7 @@ BETWEEN_PROCESSES = (
         "dead-heir-waited-for",
         "A process that was to take over was killed, and the others wait for it.",
         "queue/client/owner_finder.py",
-        "            return Sessions(self._storage, self._path).is_alive(note.heir)\n",
+        "            return self.living(note.heir)\n",
         "            return True\n",
         "handing over",
     ),

@@ -150,6 +150,7 @@ SUITES = (
         "-k",
         "loop or consuming",
     ),
+    _tests("looks", "tests/unit/consumer/test_look_side.py"),
     _tests("range server", "tests/spark/test_range_server.py"),
     _tests(
         "drains",

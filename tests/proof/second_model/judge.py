@@ -92,6 +92,7 @@ class Judge:
                 except DisagreementError:
                     continue
                 states += transacting.cut_off(state, call, answer)
+                states += taking.cut_off(state, call, answer)
                 states += purging.cut_off(state, call, answer)
                 states += configuring.cut_off(state, call, answer)
         self.states = unique(states)

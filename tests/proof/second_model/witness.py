@@ -30,6 +30,9 @@ BOUNDED = frozenset({"put", "put_many", "tx_commit", "tx_prepare", "full"})
 OF_FILES = frozenset({"stats", "peek", "browse", "qsize", "empty"})
 """Verbs that show what is in the files, and not what an owner has in memory, to a handle that shares the queue."""
 
+RECEIVED = frozenset({"get", "get_many"})
+"""Verbs that a handle that shares the queue does in two steps: it receives, and acknowledges."""
+
 
 @dataclass
 class DurabilityCheck:
@@ -158,6 +161,8 @@ class Watch:
         self.depth.inside = True
         try:
             arguments = reader.arguments(reading)
+            if id(thing) in self.sharing and verb in RECEIVED:
+                arguments["is_received"] = True
             with self.lock:
                 self.calls_under_way += 1
             try:

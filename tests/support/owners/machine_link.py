@@ -132,6 +132,7 @@ class MachineFinder:
         self._machine = machines.get(path) or Machine(storage, clock, path, numbers)
         machines[path] = self._machine
         self._machine.members += 1
+        self.living = self._machine.served.sessions.is_alive
 
     def find(self) -> Link | None:
         """Return a way to the owner."""

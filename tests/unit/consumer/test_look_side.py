@@ -1,14 +1,18 @@
 """Looking at a queue that others own: what its files tell, also where they do not say where the log ends."""
 
+import errno
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from holdfast import PersistentQueue, Put
 from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
+from holdfast.persistence.ownership.sessions import Sessions
 from support.builders.clocks import FakeClock
 from support.builders.small_queues import SmallQueue
 from support.builders.transactions import ORDERS, open_queue, prepare, waiting
+from support.processes.children import run_script
 from support.storages.simulated_storage import SimulatedStorage
 
 MARK = ORDERS / "write.mark"
@@ -212,3 +216,61 @@ def test_who_looks_counts_as_ready_what_came_back_uncounted(storage: SimulatedSt
     ):
         assert counts(look) == counts(queue) == (2, 0, 2)
         assert queue.receive().delivery_count == 2
+
+
+DIES_WITH_ONE_IN_HAND = """
+import os, sys
+from holdfast import PersistentQueue
+queue = PersistentQueue(sys.argv[1], mode=sys.argv[2])
+queue.put_many([b"a", b"b"])
+kept = queue.receive()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("died_in", "seen_by_readers"), [("shared", 0), ("exclusive", 1)])
+def test_what_a_process_that_has_died_had_in_hand_counts_as_ready(
+    tmp_path: Path, died_in: str, seen_by_readers: int
+) -> None:
+    """At once, before any take, as its session has died; a handle that only looks cannot tell that of a lone owner."""
+    path = tmp_path / "q"
+    run_script(DIES_WITH_ONE_IN_HAND, path, died_in)
+    with PersistentQueue(path, mode="read_only") as look:
+        assert figures(look) == {**figures(look), "ready": 2 - seen_by_readers, "in flight": seen_by_readers}
+    with PersistentQueue(path) as queue:
+        assert figures(queue) == {**figures(queue), "ready": 2, "empty": False, "in flight": 0}
+        assert [each.state for each in queue.browse("ready")] == ["ready", "ready"]
+        assert queue.browse("leased") == []
+        assert [queue.get(timeout=0), queue.get(timeout=0)] == [b"a", b"b"]
+
+
+def test_what_has_died_with_its_last_receiver_is_not_ready(tmp_path: Path) -> None:
+    """It is a dead letter at the next take, and no taker gets it."""
+    with PersistentQueue(tmp_path / "q", max_deliveries=1):
+        pass
+    run_script(DIES_WITH_ONE_IN_HAND, tmp_path / "q", "shared")
+    with PersistentQueue(tmp_path / "q") as queue:
+        assert figures(queue) == {**figures(queue), "ready": 1, "depth": 2, "in flight": 0}
+        assert queue.get(timeout=0) == b"b"
+        assert figures(queue) == {**figures(queue), "ready": 0, "depth": 0, "dead": 1}
+
+
+def test_what_a_living_process_has_in_hand_counts_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each handle that looks; also if this user may not test whether it lives."""
+    with PersistentQueue(tmp_path / "q") as owner, PersistentQueue(tmp_path / "q") as client:
+        client.put_many([b"a", b"b"])
+        kept = client.receive(timeout=5), owner.receive(timeout=5)
+        with PersistentQueue(tmp_path / "q", mode="read_only") as look:
+            for handle in (owner, client, look):
+                assert figures(handle) == {**figures(handle), "ready": 0, "empty": True, "in flight": 2}
+        monkeypatch.setattr(Sessions, "_is_held", partial(raised, PermissionError(errno.EACCES, "not yours")))
+        with PersistentQueue(tmp_path / "q", mode="read_only") as look:
+            assert figures(look) == {**figures(look), "ready": 0, "empty": True, "in flight": 2}
+        monkeypatch.undo()
+        for delivery in kept:
+            delivery.ack()
+
+
+def raised(error: Exception, *_: object, **__: object) -> bool:
+    """Fail."""
+    raise error

@@ -59,6 +59,8 @@ class OwnerFinder:
     ----------
     is_new : bool
         Whether this has made the queue.
+    living : callable
+        Whether the session of a number is alive, as its file tells.
     owner : Owner or None
         The owner, if it is this process.
     consumer : InHand or None
@@ -87,6 +89,7 @@ class OwnerFinder:
         self._free_since = math.inf
         self._inherits_since: tuple[bytes, float] = (b"", math.inf)
         self._heir = NO_NUMBER
+        self.living: Callable[[int], bool] = Sessions(storage, path).is_alive
         self.owns_briefly = not options.can_own and not self._why_client
         self.owner: Owner | None = None
         self.consumer: InHand | None = None
@@ -171,7 +174,7 @@ class OwnerFinder:
         if time.monotonic() >= self._inherits_since[1] + _HEIR_SECONDS:
             return False
         with storage_errors("testing a session", self._path):
-            return Sessions(self._storage, self._path).is_alive(note.heir)
+            return self.living(note.heir)
 
     def _admit_to(self, sessions: Sessions) -> None:
         """Have the session named; an owner that died may have done that, and not have said which number it has."""

@@ -75,7 +75,7 @@ class SharedEngine(Closing):
         try:
             given, configured = (stored(each, _EVERY) for each in (options.settings, options.configured))
             self.membership.ask(Attach(options.group, given, configured, self._finder.is_new))
-            self._local = local = LocalEngine(storage, clock, path, options)
+            self._local = local = LocalEngine(storage, clock, path, options, living=self._finder.living)
             self.handle = local.handle
             self.transactions = local.transactions
             self.resolver = SharedResolver(self.handle, self.membership)

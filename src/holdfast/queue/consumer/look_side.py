@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from holdfast.messages import Message
 from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.format.constants import SESSION_SHIFT
 from holdfast.persistence.format.message_headers import readable_headers
 from holdfast.persistence.format.message_options import decode_options
 from holdfast.persistence.format.report import Damage
@@ -18,7 +19,7 @@ from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_reader import LogReader
 from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.persistence.log.run_reader import RunReader
-from holdfast.queue.consumer.options_seen import OptionsSeen, Waiting, in_hand_count
+from holdfast.queue.consumer.options_seen import OptionsSeen, Waiting
 from holdfast.queue.consumer.published_end import PublishedEnd
 
 _READ_COUNT = 64
@@ -35,6 +36,10 @@ class LookSide:
         Returns the group's progress, and whether the group has begun.
     time_ns : callable
         The wall clock.
+    living : callable
+        Whether a session has in hand what it was handed out; 0: a handle without a session.
+    is_last : callable
+        Whether a message that was handed out so often is not delivered again.
     """
 
     def __init__(
@@ -43,11 +48,15 @@ class LookSide:
         published: PublishedEnd,
         find_positions: Callable[[], tuple[PositionFileReader, bool]],
         time_ns: Callable[[], int],
+        living: Callable[[int], bool],
+        is_last: Callable[[int], bool],
     ) -> None:
         self._files = files
         self._published = published
         self._find_positions = find_positions
         self._time_ns = time_ns
+        self._living = living
+        self._is_last = is_last
         self._positions, self._has_begun = find_positions()
         self._options = OptionsSeen()
         self._lock = threading.Lock()
@@ -113,9 +122,10 @@ class LookSide:
 
     @property
     def in_flight_count(self) -> int:
-        """Messages handed out and not settled, or held by a prepared transaction; their owner may be gone."""
+        """Messages in hand of those who live, as far as can be told, or held by a prepared transaction."""
         with self._lock, storage_errors("looking", self._files.directory):
-            return in_hand_count(self._refresh())
+            progress = self._refresh()
+            return progress.held_count + len(self._in_hand(progress))
 
     @property
     def waiting_count(self) -> int:
@@ -132,7 +142,20 @@ class LookSide:
         finally:
             reader.close()
             self._note_losses()
-        return self._options.waiting(progress, self._time_ns())
+        return self._options.waiting(progress, self._in_hand(progress), self._is_last, self._time_ns())
+
+    def _in_hand(self, progress: GroupProgress) -> dict[int, int]:
+        """Return delivery counts of messages that were handed out and not settled, of sessions that live."""
+        lives: dict[int, bool] = {}
+        found: dict[int, int] = {}
+        for offset, count in progress.deliveries.items():
+            if progress.is_out(offset):
+                session = progress.numbers.get(offset, 0) >> SESSION_SHIFT
+                if session not in lives:
+                    lives[session] = self._living(session)
+                if lives[session]:
+                    found[offset] = count
+        return found
 
     @property
     def progress(self) -> GroupProgress:
@@ -152,10 +175,9 @@ class LookSide:
 
     @property
     def leased(self) -> dict[int, int]:
-        """The messages that were delivered, as far as can be seen from here: their owner may have died since."""
+        """The messages in hand of those who live, as far as can be told, by offset."""
         with self._lock, storage_errors("looking", self._files.directory):
-            progress = self._refresh()
-            return {offset: count for offset, count in progress.deliveries.items() if progress.is_out(offset)}
+            return self._in_hand(self._refresh())
 
     @property
     def end(self) -> int:

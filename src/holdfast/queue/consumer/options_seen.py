@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from holdfast.persistence.format.message_options import NO_OPTIONS, MessageOptions, decode_options, has_options
@@ -27,18 +28,13 @@ class Waiting(NamedTuple):
         Handed out and not settled, or held by a prepared transaction.
     delayed : int
         Waiting for their time or for their order key.
-    expired : int
-        Expired, which is not recorded yet.
+    ended : int
+        Expired, or lost by the last one who was to have them, which is not recorded yet.
     """
 
     in_hand: int
     delayed: int
-    expired: int
-
-
-def in_hand_count(progress: GroupProgress) -> int:
-    """Return how many messages were handed out and not settled, or are held by prepared transactions."""
-    return progress.held_count + sum(map(progress.is_out, progress.deliveries))
+    ended: int
 
 
 class OptionsSeen:
@@ -69,21 +65,30 @@ class OptionsSeen:
             self._hint = records[-1][5], records[-1][4]
         self._next_offset = max(self._next_offset, reader.next_offset)
 
-    def waiting(self, progress: GroupProgress, now_ns: int) -> Waiting:
-        """Return how many messages cannot be taken now, of all that is known of them."""
+    def waiting(
+        self, progress: GroupProgress, in_hand: Collection[int], is_last: Callable[[int], bool], now_ns: int
+    ) -> Waiting:
+        """Return how many messages cannot be taken now, of all that is known of them.
+
+        ``in_hand`` are those that a living session has; others were lost, and are dead letters at the next take if
+        their delivery count ``is_last``.
+        """
         over = [each for each in self._options if progress.is_finished(each) or each in progress.dead]
         for offset in over:
             del self._options[offset]
-        delayed, expired, keys = 0, 0, set()
-        for offset in sorted({*self._options, *progress.returned}):
+        lost = [each for each in progress.deliveries if each not in in_hand and progress.is_out(each)]
+        delayed, ended, keys = 0, 0, set()
+        for offset in sorted({*self._options, *progress.returned, *lost}):
             options = self._options.get(offset, NO_OPTIONS)
             has_turn = options.order_key not in keys
             if options.order_key:
                 keys.add(options.order_key)
-            if progress.is_held(offset) or progress.is_out(offset):
+            if progress.is_held(offset) or offset in in_hand:
                 continue
             if progress.is_over(offset, options.expires_ns, now_ns):
-                expired += 1
+                ended += 1
             elif not has_turn or progress.due_ns(offset, options.not_before_ns) > now_ns:
                 delayed += 1
-        return Waiting(in_hand_count(progress), delayed, expired)
+            elif is_last(progress.deliveries.get(offset, 0)):
+                ended += 1
+        return Waiting(progress.held_count + len(in_hand), delayed, ended)

@@ -37,7 +37,7 @@ from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.log.watermark import WatermarkFile
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
-from holdfast.persistence.ownership.sessions import Sessions
+from holdfast.persistence.ownership.sessions import NO_NUMBER, Sessions
 from holdfast.persistence.recovery.admission import admit, check_file_system
 from holdfast.persistence.recovery.log_recovery import RecoveredLog
 from holdfast.queue.consumer.known_since import KnownSince
@@ -409,4 +409,24 @@ class QueueHandle:
     def _open_look_side(self) -> None:
         self.group.positions()  # raises if there is no such group
         published = PublishedEnd(self.storage, self.directory.write_mark, self.queue_id)
-        self.look_side = LookSide(self.files, published, self.group.positions, self.clock.time_ns)
+        self.look_side = LookSide(
+            self.files,
+            published,
+            self.group.positions,
+            self.clock.time_ns,
+            self._may_have_in_hand,
+            self._is_last,
+        )
+
+    def _is_last(self, delivery_count: int) -> bool:
+        """Whether a message that was handed out so often is not delivered again, by the settings as they are known."""
+        return self.settings.retry.is_last(delivery_count)
+
+    def _may_have_in_hand(self, session: int) -> bool:
+        """Whether what was handed out to a session is in hand; 0: to a handle of the mode "exclusive"."""
+        if session == NO_NUMBER:
+            return self.options.mode == "read_only"  # beside a handle that shares the queue there is no such one
+        try:
+            return self._living(session)
+        except OSError:  # this user may not test it
+            return True

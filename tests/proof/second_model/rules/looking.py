@@ -1,10 +1,9 @@
 """Rules for looks: the docstrings of peek, qsize, stats and browse; work-queue.md, "Pause and browse", "States"."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations
 
-from proof.second_model.facts import NOTHING, DisagreementError, Now, Span, State, expect, with_course, with_group
+from proof.second_model.facts import Now, Span, State, expect, with_course, with_group
 from proof.second_model.history import Answer, Call, Seen
 from proof.second_model.rules.dead_letters import died_and_swept, may_be_dead, may_be_swept, perhaps_dead, surely_dead
 from proof.second_model.rules.order import certain, come_next, possible
@@ -12,8 +11,6 @@ from proof.second_model.rules.putting import may_have_ended, room
 from proof.second_model.rules.transitions import buried
 
 BROWSE = 'work-queue.md "States"'
-LOST_MAX = 8
-"""Of so many messages it is left open whether they count as leased."""
 
 Rule = Callable[[State, Call, Answer], State]
 
@@ -208,40 +205,6 @@ def peek_files(state: State, call: Call, answer: Answer) -> State:
     return state
 
 
-def of_files(rule: Rule) -> Rule:
-    """Return the rule for a handle that looks at the files.
-
-    processes.md: a message that a killed process had in hand may count as leased "until the next take"; ``dropped`` and
-    ``dedup_forgotten`` "are 0 in a shared handle".
-    """
-
-    def judged(state: State, call: Call, answer: Answer) -> State:
-        shown = replace(state, dropped=NOTHING, forgotten=NOTHING)
-        lost = {each.offset for each in state.receipts.values() if each.state == "lost"}
-        left = [offset for offset in sorted(lost) if state.course(offset).state == "waiting"][:LOST_MAX]
-        refusals: list[DisagreementError] = []
-        for count in range(len(left) + 1):
-            for leased in combinations(left, count):
-                try:
-                    rule(with_leased(shown, leased), call, answer)
-                    return state
-                except DisagreementError as error:
-                    refusals.append(error)
-        raise refusals[0]
-
-    return judged
-
-
-def with_leased(state: State, offsets: Iterable[int]) -> State:
-    """Return the state in which messages are in hand, of no one who lives."""
-    for offset in offsets:
-        state = with_course(state, offset, state.course(offset)._replace(state="leased", lease=None))
-    return state
-
-
 RULES: dict[str, Rule] = {"peek": peek, "browse": browse, "stats": stats, "qsize": qsize, "empty": empty, "full": full}
-RULES |= {
-    f"{rule.__name__.removesuffix('_files')}_files": of_files(rule)
-    for rule in (peek_files, browse, stats, qsize, empty)
-}
+RULES |= {f"{rule.__name__.removesuffix('_files')}_files": rule for rule in (peek_files, browse, stats, qsize, empty)}
 """By verb; behind ``_files`` those of a handle that shares the queue: they notice no lease that has ended."""

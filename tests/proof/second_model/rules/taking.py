@@ -17,7 +17,7 @@ from proof.second_model.rules.order import (
     may_share_batch,
     possible,
 )
-from proof.second_model.rules.transitions import AT_ONCE, buried, failed, finished, handed_out
+from proof.second_model.rules.transitions import AT_ONCE, brought_up_to, buried, failed, finished, handed_out
 
 NEXT = 'work-queue.md "What comes next"'
 
@@ -95,6 +95,21 @@ def get(state: State, call: Call, answer: Answer) -> State:
         state = finished(run_out_unseen(state, offset, call.now), offset)
         taken = with_course(taken, offset, taken.course(offset)._replace(state="leased", lease=None))
     return having_read(state)
+
+
+def cut_off(state: State, call: Call, answer: Answer) -> tuple[State, ...]:
+    """Return what a get of a client leaves that a crash ends between its take and its acknowledgement.
+
+    processes.md: what a client that is killed "had in hand is available again at once, and that delivery counts".
+    """
+    if not call["is_received"] or answer.error is not None:
+        return ()
+    state = brought_up_to(swept(state, call.now), call.now)
+    for offset in [message.offset for message in state.messages if message.payload in answer.value]:
+        course = run_out_unseen(state, offset, call.now).course(offset)
+        times = Span(course.times.low + 1, course.times.high + 1)
+        state = with_course(state, offset, course._replace(state="leased", times=times, lease=None))
+    return (having_read(state),)
 
 
 def receive(state: State, call: Call, answer: Answer) -> State:
