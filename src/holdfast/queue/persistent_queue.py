@@ -808,10 +808,12 @@ class PersistentQueue:
     def close(self) -> None:
         """Give deliveries back uncounted, sync, leave the files clean, let the next owner in.
 
-        Again does nothing, or continues after an interruption.
+        Again does nothing, or continues after an interruption. Raises UsageError, and does nothing, inside of
+        :meth:`configure`, as by a signal handler.
         """
         if self._engine.is_over:
             return
+        self._handle.settings.check_outside("close")
         self._engine.end_soon()
         try:
             try:

@@ -284,6 +284,30 @@ def test_threads_that_change_settings_at_once_lose_none(storage: SimulatedStorag
         assert expected.items() <= queue.settings.items()
 
 
+def test_who_closes_or_changes_inside_of_a_change_hears_of_it(storage: SimulatedStorage, clock: FakeClock) -> None:
+    """As a signal handler of the same thread may: it would wait for itself. The change is done, and the queue open."""
+    queue = opened(storage, clock)
+    refused: list[str] = []
+
+    def handle_signal(verb: str, path: Path) -> None:
+        if not refused:
+            for call in (queue.close, lambda: queue.configure(maxsize=4)):
+                with pytest.raises(UsageError, match="inside of its configure") as caught:
+                    call()
+                refused.append(str(caught.value))
+
+    storage.before_verb = handle_signal
+    queue.configure(maxsize=3)
+    storage.before_verb = None
+    assert refused[0].startswith("close() of /q ")
+    assert refused[1].startswith("configure() of /q ")
+    assert queue.settings["maxsize"] == 3
+    queue.configure(maxsize=5)
+    queue.close()
+    with opened(storage, clock) as queue:
+        assert queue.maxsize == 5
+
+
 def test_a_batch_that_waits_is_refused_once_it_can_never_fit() -> None:
     """It would wait for ever, as it would be refused if it came now."""
     storage = SimulatedStorage()

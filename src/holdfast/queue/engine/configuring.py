@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -97,9 +98,15 @@ def configure(
 
     One thread at a time: each keeps what the one before has changed. Closing waits for it, as it gives the locks back.
     """
-    with handle.settings.changing, storage_errors("changing settings", handle.path):
-        check_open()
-        _configure(handle, settings, reset)
+    handle.settings.check_outside("configure")
+    changers, thread = handle.settings.changers, threading.get_ident()
+    try:
+        changers.add(thread)
+        with handle.settings.changing, storage_errors("changing settings", handle.path):
+            check_open()
+            _configure(handle, settings, reset)
+    finally:
+        changers.discard(thread)
 
 
 def _configure(handle: QueueHandle, settings: Settings, reset: Collection[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast.errors import ConfigError, CorruptionError
+from holdfast.errors import ConfigError, CorruptionError, UsageError
 from holdfast.persistence.filesystem.layout import QueueDirectory, read_settings, write_settings
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, change_group, find_group, set_command
@@ -57,12 +57,15 @@ class HandleSettings:
         What counts: all of them.
     changing : threading.Lock
         Held while this handle changes them on the disk.
+    changers : set of int
+        The threads that do, or wait for that.
     """
 
     def __init__(self, root: Path, options: Options) -> None:
         self._root = root
         self._group = options.group
         self.changing = threading.Lock()
+        self.changers: set[int] = set()
         self._is_reader = options.mode == "read_only"
         self._given = given = options.settings
         self._configured = configured = options.configured
@@ -172,6 +175,14 @@ class HandleSettings:
         changed = {name: value for name, value in settings.items() if name in names}
         self._given = cast(Settings, {name: value for name, value in self._given.items() if name not in changed})
         self.values = cast(Settings, {**self.values, **changed})
+
+    def check_outside(self, verb: str) -> None:
+        """Refuse a verb inside of a change by the same thread, which would wait for itself; raises UsageError."""
+        if threading.get_ident() in self.changers:
+            raise UsageError(
+                f"{verb}() of {self._root} inside of its configure(), as by a signal handler: set a flag there, and "
+                f"call {verb}() behind it"
+            )
 
     def check_may_change(self, names: Iterable[str]) -> None:
         """Refuse to change what the operator has chosen; raises ConfigError."""
