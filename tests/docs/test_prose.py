@@ -31,6 +31,7 @@ REWRITTEN = [
     "spark",
     "spark-drain",
     "spark-pipeline",
+    "spark-kafka",
     "spark-sink",
     "spark-stream",
     "spark-cluster",

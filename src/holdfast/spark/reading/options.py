@@ -11,6 +11,7 @@ from pathlib import Path
 from holdfast.arrow.reading.selection import NO_END, Selection, nanoseconds_of
 from holdfast.errors import ConfigError
 from holdfast.spark.remote.starting import ServeAddress
+from holdfast.spark.unknown_options import unknown_option
 
 PARTITION_BYTES = 128 * 2**20
 """As Spark's own for files (``spark.sql.files.maxPartitionBytes``): a quarter of a second, so starts do not show."""
@@ -63,7 +64,7 @@ class ReadOptions:
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(set(given) - set(_KNOWN))
         if unknown:
-            raise ConfigError(f"no option {unknown[0]!r} for reading a queue; there are {', '.join(_NAMES)}")
+            raise unknown_option(unknown[0], "reading a queue", _NAMES)
         return cls(
             selection=Selection(
                 path=queue_path(given),

@@ -21,6 +21,7 @@ from holdfast.spark.reading.options import (
     truth_option,
 )
 from holdfast.spark.remote.starting import ServeAddress
+from holdfast.spark.unknown_options import unknown_option
 
 RETAIN_BATCHES = 2
 """Batches that Spark has committed and the group still keeps: its checkpoint may lose the latest in a power failure."""
@@ -103,7 +104,7 @@ class StreamOptions:
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(set(given) - set(_KNOWN))
         if unknown:
-            raise ConfigError(f"no option {unknown[0]!r} for a stream of a queue; there are {', '.join(_NAMES)}")
+            raise unknown_option(unknown[0], "a stream of a queue", _NAMES)
         if "startingoffset" in given and "startingtimestamp" in given:
             raise ConfigError("a stream begins at startingOffset or at startingTimestamp: give one of them")
         retain_batches = number_option(given, "retainBatches", RETAIN_BATCHES, 0)

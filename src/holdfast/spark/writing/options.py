@@ -10,6 +10,7 @@ from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.queue.prepared.joint_resolver import check_part_of
 from holdfast.spark.reading.options import local_path, number_option, queue_path, truth_option
+from holdfast.spark.unknown_options import unknown_option
 
 STAGED_RETENTION_SECONDS = 7 * 86400
 """What a dead write has left is kept so long: longer than any write takes, and short enough for the disk."""
@@ -75,7 +76,7 @@ class WriteOptions:
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(set(given) - set(_KNOWN) - (_OF_SPARK if is_stream else set()))
         if unknown:
-            raise ConfigError(f"no option {unknown[0]!r} for writing into a queue; there are {', '.join(_NAMES)}")
+            raise unknown_option(unknown[0], "writing into a queue", _NAMES)
         if not given.get("path"):
             raise ConfigError("which queue? say save('data/orders'), or start('data/orders') for a stream")
         _check_txn(given, is_stream=is_stream)
