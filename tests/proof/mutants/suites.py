@@ -151,6 +151,7 @@ SUITES = (
         "loop or consuming",
     ),
     _tests("range server", "tests/spark/test_range_server.py"),
+    _tests("unseen writes", "tests/spark/test_unseen_writes.py"),
     _tests(
         "drains",
         "tests/unit/arrow/test_directory_writer.py",
