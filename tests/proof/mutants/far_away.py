@@ -85,7 +85,7 @@ FAR_AWAY = (
         "Each token is good for everything: a plan that reads may write.",
         "spark/serving/server.py",
         "    if is_write is not None and is_write != bool(grant.write_id):",
-        "    if is_write is None and grant.write_id:",
+        "    if is_write is False and grant.write_id:",
         "unseen writes",
     ),
     Mutation(
