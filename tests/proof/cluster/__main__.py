@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from examples.spark.events import DATA, EARTHQUAKES, FLIGHTS, Stream, queues, re
 from holdfast import PersistentQueue, QueueService
 from holdfast.errors import ConfigError
 from holdfast.spark.session import check_java, check_spark
-from proof.cluster.job import COPIES, STEPS, STREAMED
+from proof.cluster.job import COPIES, DRAIN, STEPS, STREAMED, WRITE
 from proof.cluster.standalone import ClusterError, Standalone, end_group, environment_of_spark
 from proof.cluster.strikes import DRIVER, EXECUTOR, VICTIMS, WORKER, mark
 
@@ -143,19 +144,20 @@ class Pipeline:
                 umask=0,
             )
 
-    def counted(self) -> list[Counted]:
-        """Count the rows of each place."""
-        flights = self.events[FLIGHTS]
-        return [
-            *(Counted.of(f"Parquet, {each.name}", self.events[each], self._table(each)) for each in self.events),
-            *(Counted.of(f"queue {each}", flights, self._queue(each)) for each in (COPIES, STREAMED)),
-        ]
+    def counted(self, step: str) -> list[Counted]:
+        """Count the rows of each place that a step has filled."""
+        if step == DRAIN:
+            return [Counted.of(f"Parquet, {each.name}", self.events[each], self._table(each)) for each in self.events]
+        name = COPIES if step == WRITE else STREAMED
+        return [Counted.of(f"queue {name}", self.events[FLIGHTS], self._queue(name))]
 
     def _table(self, stream: Stream) -> list[Any]:
         from pyarrow import dataset
 
         table = dataset.dataset(str(stream.table(self.base)), format="parquet", partitioning="hive")
         rows = table.to_table(columns=list(stream.type.__struct_fields__)).to_pylist()
+        if stream is EARTHQUAKES:  # Parquet has the time without its zone
+            rows = [row | {"time": row["time"].replace(tzinfo=UTC)} for row in rows]
         return [stream.type(**row) for row in rows]
 
     def _queue(self, name: str) -> list[Any]:
@@ -226,13 +228,14 @@ def main(rows: int, data: Path, keep: Path | None) -> None:
 def _run(pipeline: Pipeline) -> bool:
     """Run it all; return whether every row is everywhere once."""
     pipeline.put()
-    cluster = Standalone(pipeline.base)
+    cluster, counted = Standalone(pipeline.base), list[Counted]()
     try:
         for step in STEPS:
             pipeline.run(step, cluster)
+            counted += pipeline.counted(step)
     finally:
         cluster.close()
-    counted, asked = pipeline.counted(), pipeline.asked()
+    asked = pipeline.asked()
     for each in counted:
         click.echo(f"cluster: {each}")
     killed = ", ".join(f"{pipeline.killed[each]} {each}s" for each in (EXECUTOR, WORKER, DRIVER))

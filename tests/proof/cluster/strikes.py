@@ -35,7 +35,7 @@ def striking(work: Path, step: str, count: int) -> Any:
         return True
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    return udf(act, "boolean", useArrow=False)
+    return udf(act, "boolean", useArrow=False).asNondeterministic()  # so it stays where it is, behind a shuffle
 
 
 def strike(work: Path, step: str, victim: str) -> None:
