@@ -43,6 +43,9 @@ pytestmark = pytest.mark.usefixtures("arrow_packages")
 
 Sight = Callable[[Path], None]
 
+_BATCH_0 = {"sql.streaming.queryId": "query", "streaming.sql.batchId": "0"}
+"""What a task of a stream says of itself."""
+
 LATER_SECONDS = 30.0
 """How long a server may take to see that a task has ended."""
 
@@ -129,8 +132,7 @@ def test_a_stream_has_every_row_where_the_queue_is_not(path: Path, monkeypatch: 
     """And a batch that is run again is skipped."""
     from pyspark import TaskContext
 
-    says = {"sql.streaming.queryId": "query", "streaming.sql.batchId": "0"}
-    monkeypatch.setattr(TaskContext, "_taskContext", SimpleNamespace(getLocalProperty=says.get))
+    monkeypatch.setattr(TaskContext, "_taskContext", SimpleNamespace(getLocalProperty=_BATCH_0.get))
     for expected in (1, 0):
         write = writer(PLANNED, is_stream=True, serveAddress=HOST)
         with on_another_machine(path.parent, nothing):
@@ -186,6 +188,12 @@ def test_a_new_queue_is_written_to_from_machines_that_do_not_see_it(path: Path) 
         parts = stage(write, rows([b"1"]))
     commit(write, parts)
     assert payloads(path.with_name("new")) == [b"1"]
+
+
+def test_a_queue_that_does_not_say_where_its_log_ends_is_planned_for(path: Path) -> None:
+    """Only an older copy of it is told apart later, by the commit."""
+    (path / "write.mark").write_bytes(bytes(100))
+    assert writer(PLANNED, serveAddress=HOST)._sink._log_end is None
 
 
 # -- Who may write there ---------------------------------------------------------------------------------------------
@@ -252,10 +260,19 @@ def test_a_token_of_a_read_writes_nothing_and_one_of_a_write_reads_nothing(path:
     assert staged(path) == []
 
 
-def test_a_write_that_is_over_is_not_served_any_more(path: Path) -> None:
-    """A task that lingers is refused, behind the commit and behind an abort."""
-    for end in (commit, lambda write: sent(write).abort([])):
-        write = writer(PLANNED, serveAddress=HOST)
+def test_a_write_that_is_over_is_not_served_any_more(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that lingers is refused, behind the commit and behind an abort; of a stream no task may have reported."""
+    from pyspark import TaskContext
+
+    ends: list[tuple[bool, Callable[[Any], None]]] = [
+        (False, commit),
+        (False, lambda write: sent(write).abort([])),
+        (True, lambda write: sent(write).commit([], 0)),
+        (True, lambda write: sent(write).abort([None], 0)),
+    ]
+    monkeypatch.setattr(TaskContext, "_taskContext", SimpleNamespace(getLocalProperty=_BATCH_0.get))
+    for is_stream, end in ends:
+        write = writer(PLANNED, is_stream=is_stream, serveAddress=HOST)
         end(write)
         with on_another_machine(path.parent, nothing), pytest.raises(RetryableError, match="refuses the token"):
             stage(write, rows([b"late"]))

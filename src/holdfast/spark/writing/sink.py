@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,14 +25,20 @@ from pyspark.sql.types import StructType
 from holdfast.arrow.reading.snapshot import read_mark
 from holdfast.arrow.reading.task_walk import require_queue_here
 from holdfast.clock import Clock
-from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError, ShutDown, TransactionStateError
+from holdfast.errors import (
+    ConfigError,
+    HoldfastError,
+    QueueNotFoundError,
+    ShutDown,
+    StorageError,
+    TransactionStateError,
+)
 from holdfast.persistence.filesystem.layout import DataFileName, open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.options.put_options import as_batch
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.spark.remote.driver import planning_driver
 from holdfast.spark.remote.grant import Grant
-from holdfast.spark.remote.place import Place
 from holdfast.spark.remote.starting import announce
 from holdfast.spark.remote.unseen import parts_elsewhere, release
 from holdfast.spark.writing.message_rows import MessageRows
@@ -91,7 +97,9 @@ class QueueSink:
         self._options = options
         self._rows = MessageRows(schema, options)
         self._queue_id = _queue_id(options)
-        self._log_end, self._place = self._announced()
+        grant = Grant(options.path, self._queue_id, write_id=uuid.uuid4().hex)
+        self._place = announce(grant, planning_driver(), options.serve_address, is_kept=True)
+        self._log_end = None if self._place is None else _log_end(options.path, self._queue_id)
 
     def stage(
         self, batches: Iterator[pa.RecordBatch], application: str, version: int, *, is_stream: bool = False
@@ -141,16 +149,8 @@ class QueueSink:
                 payloads, headers = as_batch(messages, clock)
                 yield payloads, headers or {}
 
-    def _announced(self) -> tuple[DataFileName | None, Place | None]:
-        """Return the end of the log, and where tasks on other machines send their rows; None each if there is none."""
-        path, queue_id = self._options.path, self._queue_id
-        grant = Grant(path, queue_id, write_id=uuid.uuid4().hex)
-        place = announce(grant, planning_driver(), self._options.serve_address, is_kept=True)
-        mark = None if place is None else read_mark(OsStorage(), queue_directory(path), queue_id)
-        return None if mark is None else DataFileName(mark.sequence, mark.first_offset), place
-
-    def _release(self) -> None:
-        """End what the tasks of this write may ask for."""
+    def release(self) -> None:
+        """End what the tasks of this write may ask for: it is committed or aborted."""
         if self._place is not None:
             release(self._place)
 
@@ -177,7 +177,6 @@ class QueueSink:
                 queue.joint_commits.collect(self._options.staged_retention_seconds, id_prefix=ID_PREFIX)
             except (HoldfastError, ShutDown) as error:  # committed all the same, and the next commit tries again
                 logger.warning("what dead writes have staged in %s was not collected: %s", queue.path, error)
-        self._release()
 
     def check_new(self, application: str, version: int) -> None:
         """Raise ConfigError if a batch that was planned just now is committed already."""
@@ -188,11 +187,8 @@ class QueueSink:
 
     def abort_all(self, application: str, version: int) -> None:
         """Abort parts that were staged and not committed. Spark calls this behind a commit that raised, too."""
-        try:
-            with self._opened() as queue:
-                queue.joint_commits.abort(application, version)
-        finally:
-            self._release()
+        with self._opened() as queue:
+            queue.joint_commits.abort(application, version)
 
     @contextmanager
     def _opened(self) -> Iterator[PersistentQueue]:
@@ -243,10 +239,22 @@ class QueueWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[Any]) -> None:
         """Commit the parts that the tasks have staged."""
         self._sink.commit_all(messages, self._application, self._version, is_remembered=self._is_named)
+        self._sink.release()
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Abort the staged parts."""
-        self._sink.abort_all(self._application, self._version)
+        try:
+            self._sink.abort_all(self._application, self._version)
+        finally:
+            self._sink.release()
+
+
+def _log_end(path: Path, queue_id: bytes) -> DataFileName | None:
+    """Return the last data file of a queue; None if it has none, or does not say."""
+    with suppress(StorageError):  # then the commit tells an older copy from the queue
+        mark = read_mark(OsStorage(), queue_directory(path), queue_id)
+        return None if mark is None else DataFileName(mark.sequence, mark.first_offset)
+    return None
 
 
 def _queue_id(options: WriteOptions) -> bytes:
