@@ -1,8 +1,8 @@
 """Which tokens are known, and whether the server is still needed. Threads of the server and its main loop share it.
 
 The server is needed while a request is under way and for a while behind the last one. It is needed while a plan waits
-for its first request, and while the process that planned keeps a plan and lives. Other processes commit or abort a write:
-for it the server is needed until one of them says that this is done.
+for its first request, and while the process that planned keeps a plan and lives. A write is over when another process
+commits or aborts it: the server is needed until that process says so.
 """
 
 from __future__ import annotations
