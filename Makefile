@@ -49,7 +49,7 @@ SBOM := build/venv-sbom
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest test-cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
+.PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
 .PHONY: crash kills lock-race successions owner-deaths crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -73,7 +73,7 @@ test: $(VENV)/.dev-ready  ## run all tests but those that start Spark
 test-spark: $(VENV)/.dev-ready  ## run the tests that start Spark; needs Java 17, and skips them without
 	$(RUN) -m pytest -n 0 -m spark tests/spark $(ARGS)
 
-matrix: $(addprefix test-,$(PYTHONS)) test-minimal test-lowest test-cluster test-delta test-connect test-frames  ## run what is too long for `test`: other Pythons, lowest dependencies, clusters of Spark
+matrix: $(addprefix test-,$(PYTHONS)) test-minimal test-lowest cluster test-delta test-connect test-frames  ## run what is too long for `test`: other Pythons, lowest dependencies, clusters of Spark
 
 $(addprefix test-,$(PYTHONS)): test-%:
 	@$(call find-python,$*); \
@@ -86,8 +86,9 @@ test-minimal: $(MINIMAL)/.minimal-ready  ## run what the core can do without any
 test-lowest: $(LOWEST)/.lowest-ready  ## run the tests with the lowest dependencies that pyproject.toml allows, not those of Spark
 	$(LOWEST)/bin/python -m pytest $(AT_ONCE) --ignore=tests/spark $(ARGS)
 
-test-cluster: $(VENV)/.dev-ready  ## drain on real clusters of Spark; needs Java 17
+cluster: $(VENV)/.dev-ready  ## run pipelines on real clusters of Spark, some without the queues' directory, and kill; needs Java 17, one of them root
 	HOLDFAST_TEST_REQUIRE_CLUSTER=1 $(RUN) -m pytest -n 0 tests/spark/test_cluster.py $(ARGS)
+	$(PROVE).cluster $(PROOF_ARGS)
 
 test-delta: $(DELTA)/.delta-ready  ## drain into Delta Lake, with versions that fit together; fetches jars, needs Java 17
 	HOLDFAST_TEST_REQUIRE_DELTA=1 $(DELTA)/bin/python -m pytest -n 0 -W default -m delta tests/spark/test_delta.py $(ARGS)

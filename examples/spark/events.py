@@ -79,12 +79,12 @@ def queues(directory: Path) -> Path:
     return directory / "queues"
 
 
-def read_events(stream: Stream, flight_count: int) -> list[Any]:
+def read_events(stream: Stream, flight_count: int, data: Path = DATA) -> list[Any]:
     """Return what goes into a queue: all earthquakes, or so many flights."""
     if stream is FLIGHTS:
-        rows = json.loads((DATA / "flights-20k.json").read_bytes())[:flight_count]
+        rows = json.loads((data / "flights-20k.json").read_bytes())[:flight_count]
         return [_flight(number, row) for number, row in enumerate(rows)]
-    return [_earthquake(feature) for feature in json.loads((DATA / "earthquakes.json").read_bytes())["features"]]
+    return [_earthquake(feature) for feature in json.loads((data / "earthquakes.json").read_bytes())["features"]]
 
 
 def _earthquake(feature: dict[str, Any]) -> Earthquake:

@@ -1,4 +1,4 @@
-"""Real clusters of two executors on this machine. They take minutes: `make test-cluster` runs them."""
+"""Real clusters of two executors on this machine. They take minutes: `make cluster` runs them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def a_cluster() -> None:
-    """Skip, or fail, if no cluster can be started here; only `make test-cluster` asks for one."""
+    """Skip, or fail, if no cluster can be started here; only `make cluster` asks for one."""
     from holdfast.spark.session import check_java, check_spark
 
     if os.environ.get("HOLDFAST_TEST_REQUIRE_CLUSTER") != "1":
-        pytest.skip("starts three clusters: make test-cluster")
+        pytest.skip("starts three clusters: make cluster")
     check_spark()
     check_java()
 
@@ -74,16 +74,17 @@ def depth(path: Path, group: str) -> int:
 
 
 def test_executors_that_do_not_see_the_queue_have_every_row_or_fail(tmp_path: Path) -> None:
-    """Reads, a drain and a stream with ``failOnDataLoss=false``, on executors of their own.
+    """Reads, a drain and a stream with ``failOnDataLoss=false``, and writes, on executors of their own.
 
-    Without a range server nothing is read and nothing finished; by default each of them has every row.
+    Without a range server nothing is read, finished or put; by default each of them has every row.
     """
     said = found(tmp_path, "unseen")
-    for name in ("strict", "lenient", "drain", "stream"):
-        assert "no queue at /proc/self/cwd/q" in said[name], name
+    for name in ("strict", "lenient", "drain", "stream", "write"):
+        assert "no queue at /proc/self/cwd/" in said[name], name
         assert "failOnDataLoss=false" not in said[name], name
     assert said["finalized"] == "0"
     assert said["served"] == [str(COUNT)] * 3
+    assert said["written"] == ["1000", str(COUNT)]
     assert depth(tmp_path / "q", GROUP) == 0
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast import Full, PersistentQueue, Put, RecordTooLargeError, StorageError, TransactionStateError
+from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem.storage import OsFile, OsStorage
+from holdfast.queue.options.put_options import as_batch
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.spark.writing.part_files import PartFiles
 from holdfast.spark.writing.staging import Staging
@@ -32,9 +34,15 @@ def files(path: Path) -> Iterator[PartFiles]:
         yield files
 
 
+def put(staging: Staging, *messages: bytes | Put) -> None:
+    """Add messages, encoded as a task does."""
+    payloads, headers = as_batch(messages, SystemClock())
+    staging.add(payloads, headers or {})
+
+
 def stage(staging: Staging, *messages: bytes | Put) -> tuple[str, ...]:
     """Stage messages as a task does; return the names of the parts."""
-    staging.add(messages)
+    put(staging, *messages)
     return staging.finish()
 
 
@@ -81,7 +89,7 @@ def test_messages_with_a_priority_come_first(path: Path, files: PartFiles) -> No
 def test_a_part_of_what_is_committed_is_too_late(path: Path, files: PartFiles) -> None:
     """The task that was overtaken leaves nothing."""
     staging = Staging(files, "app", 1)
-    staging.add([b"slow"])
+    put(staging, b"slow")
     with PersistentQueue(path, mode="exclusive") as queue:
         queue.joint_commits.commit("app", 1, [])
     with pytest.raises(TransactionStateError, match="too late"):
@@ -98,7 +106,7 @@ def test_a_queue_that_is_full_takes_no_part(path: Path, bounds: dict[str, int]) 
         queue.put_many([b"a", b"b"])
     with closing(PartFiles(path)) as files:
         staging = Staging(files, "app", 1)
-        staging.add([b"c", bytes(2**15)])
+        put(staging, b"c", bytes(2**15))
         with pytest.raises(Full):
             staging.finish()
         staging.give_up()
@@ -158,7 +166,7 @@ def test_a_part_that_cannot_be_removed_is_logged(
 ) -> None:
     """The joint commit, or its abort, discards it."""
     staging = Staging(files, "app", 1, part_bytes=1)
-    staging.add([b"a"])
+    put(staging, b"a")
 
     def refuse(*_: Any) -> None:
         raise OSError(errno.EIO, "refused")

@@ -290,7 +290,7 @@ def test_a_plan_is_kept_until_it_is_forgotten_or_its_process_has_ended(queue: Sm
     clock.advance(3600)
     grants.forget(tokens[0])
     assert grants.idle_seconds() == 0
-    grants.keep_none()
+    grants.keep_writes()
     assert grants.idle_seconds() == 3600
 
 

@@ -1,4 +1,4 @@
-"""Bugs between a range server and the tasks that it serves."""
+"""Bugs between a range server and the tasks that it serves, or that send it their rows."""
 
 from __future__ import annotations
 
@@ -47,5 +47,69 @@ FAR_AWAY = (
         "            if self._under_way or any(",
         "            if any(",
         "range server",
+    ),
+    Mutation(
+        "end-of-stream-is-enough",
+        "A stream of messages that just ends is staged as a whole: that of a task which was killed, too.",
+        "spark/serving/parts.py",
+        "    if told != count:",
+        "    if told not in (count, -1):",
+        "unseen writes",
+    ),
+    Mutation(
+        "parts-without-their-task",
+        "What a task had staged before it failed stays staged.",
+        "spark/writing/staging.py",
+        "        except BaseException:\n            staging.give_up()\n            raise",
+        "        except BaseException:\n            raise",
+        "unseen writes",
+    ),
+    Mutation(
+        "one-token-for-all-writes",
+        "The writes of a process have one token, so the first commit ends what the tasks of the others may ask for.",
+        "spark/writing/sink.py",
+        "write_id=uuid.uuid4().hex",
+        'write_id="write"',
+        "unseen writes",
+    ),
+    Mutation(
+        "write-ends-with-its-planner",
+        "The server ends a minute after a request, though a stage of the write may begin later.",
+        "spark/serving/grants.py",
+        "known.is_kept = known.is_kept and bool(known.grant.write_id)",
+        "known.is_kept = False",
+        "unseen writes",
+    ),
+    Mutation(
+        "read-token-writes",
+        "Each token is good for everything: a plan that reads may write.",
+        "spark/serving/server.py",
+        "    if is_write is not None and is_write != bool(grant.write_id):",
+        "    if is_write is False and grant.write_id:",
+        "unseen writes",
+    ),
+    Mutation(
+        "older-copy-is-written",
+        "A task stages its rows in an older copy of the queue, which its machine has.",
+        "spark/writing/sink.py",
+        "LocalParts(self._options.path, self._queue_id, log_end=self._log_end)",
+        "LocalParts(self._options.path, self._queue_id)",
+        "unseen writes",
+    ),
+    Mutation(
+        "files-of-another-user",
+        "A task of another user makes files that the owner of the queue cannot read.",
+        "spark/writing/staging.py",
+        "            check_root(storage, root, writable=True)  # the owner could not read another user's files\n",
+        "",
+        "unseen writes",
+    ),
+    Mutation(
+        "delays-on-the-clock-of-the-task",
+        "A delay counts on the clock of the machine that runs the task, which may be an hour off.",
+        "spark/remote/parts.py",
+        "        self._ahead_ns = now_ns - time.time_ns()",
+        "        self._ahead_ns = 0",
+        "unseen writes",
     ),
 )

@@ -152,6 +152,7 @@ SUITES = (
     ),
     _tests("looks", "tests/unit/consumer/test_look_side.py"),
     _tests("range server", "tests/spark/test_range_server.py"),
+    _tests("unseen writes", "tests/spark/test_unseen_writes.py"),
     _tests(
         "drains",
         "tests/unit/arrow/test_directory_writer.py",

@@ -84,7 +84,7 @@ def outcome(action: Callable[[], object]) -> str:
 
 
 def run_on_a_cluster(place: Path, what: str) -> dict[str, Any]:
-    """Run reads, a drain and a stream, or a drain over damage, where executors have other directories."""
+    """Run reads, a drain, a stream and writes, or a drain over damage, where executors have other directories."""
     from support.spark.spark_cluster import cluster_session
 
     os.chdir(place)
@@ -122,6 +122,17 @@ def _unseen(spark: Any, place: Path) -> dict[str, Any]:
         )
         return int(spark.read.parquet(f"{out}/d").count())
 
+    def written(name: str, options: dict[str, str]) -> int:
+        rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id as string) payload")
+        rows.write.format("holdfast").mode("append").options(create="true", **options).save(str(OWN / name))
+        return _count(OWN / name)
+
+    def streamed(name: str, options: dict[str, str]) -> int:
+        rows = spark.readStream.schema("payload binary").parquet(f"{out}/stream").writeStream.format("holdfast")
+        to = rows.options(create="true", **options).trigger(availableNow=True)
+        to.option("checkpointLocation", str(place / f"{name}-checkpoint")).start(str(OWN / name)).awaitTermination()
+        return _count(OWN / name)
+
     return {
         "strict": outcome(lambda: read("true", off)),
         "lenient": outcome(lambda: read("false", off)),
@@ -129,7 +140,18 @@ def _unseen(spark: Any, place: Path) -> dict[str, Any]:
         "stream": outcome(lambda: stream(off)),
         "finalized": outcome(lambda: finalize(path, place / "checkpoint", group="stream")),
         "served": [outcome(lambda: read("true", {})), outcome(lambda: drained(None)), outcome(lambda: stream({}))],
+        "write": outcome(lambda: written("refused", off)),
+        "written": [outcome(lambda: written("batch", {})), outcome(lambda: streamed("from-stream", {}))],
     }
+
+
+def _count(path: Path) -> int:
+    """Return how many different payloads a queue holds; none may be there twice, and nothing is in doubt."""
+    with PersistentQueue(path, mode="read_only") as queue:
+        payloads = [each.payload for each in queue.peek(10**6)]
+        assert len(set(payloads)) == len(payloads)
+        assert queue.prepared() == []
+    return len(payloads)
 
 
 def _private_temporary(spark: Any, place: Path) -> dict[str, Any]:

@@ -7,8 +7,8 @@ why, and what to do.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +25,9 @@ from holdfast.spark.remote.place import SERVER_NAME, Place
 
 CHUNKS = pa.schema([pa.field("data", pa.binary()), pa.field("header", pa.binary())])
 """Bytes of a data file, and the header of the file as it was after they were read."""
+
+MESSAGES = pa.schema([pa.field("payload", pa.binary(), nullable=False), pa.field("headers", pa.binary())])
+"""Messages that a task stages; null: without headers."""
 
 _HELLO_SECONDS = 10.0
 _SECONDS = 120.0
@@ -106,7 +109,10 @@ class RangeClient:
     def _advice(self, error: Exception) -> str:
         reason = printable(str(error).splitlines()[0] if str(error) else type(error).__name__)
         if isinstance(error, flight.FlightUnauthenticatedError):
-            return f"the range server at {self._place} refuses the token of this plan: plan again, with a new DataFrame"
+            return (
+                f"the range server at {self._place} refuses the token of this plan: plan again, with a new DataFrame, "
+                "or run the write again"
+            )
         if isinstance(error, flight.FlightUnavailableError | flight.FlightTimedOutError):
             return (
                 f"the range server at {self._place} does not answer ({reason}): let tasks connect to that port (a "
@@ -153,6 +159,49 @@ class RangeClient:
     def note_loss(self, damage: Damage) -> None:
         """Note lost messages of a drained batch, durably. Raises HoldfastError."""
         self._ask("note_loss", **damage_fields(damage))
+
+    # -- Writing -----------------------------------------------------------------------------------------------------
+
+    def latest(self, application: str) -> tuple[int | None, int]:
+        """Return the version that an application has committed last, and the server's time. Raises HoldfastError."""
+        (answer,) = self._ask("latest", application=application)
+        latest, now_ns = json.loads(answer)
+        return latest, now_ns
+
+    def stage(self, application: str, version: int, chunks: Iterable[Any]) -> tuple[str, ...]:
+        """Stage record batches of :data:`MESSAGES` for a joint commit; return the ids of the parts.
+
+        The server is asked at once, and knows that it is needed even if the first row takes an hour.
+
+        Raises
+        ------
+        HoldfastError, queue.Full
+            What the server could not do, or it cannot be asked. It has discarded everything then, or it will.
+        """
+        command = json.dumps({"application": application, "version": version}).encode()
+        with self._errors():
+            writer, answers = self._client.do_put(
+                flight.FlightDescriptor.for_command(command), MESSAGES, self._options()
+            )
+        try:
+            count = 0
+            for chunk in chunks:
+                with self._errors():
+                    writer.write_batch(chunk)
+                count += chunk.num_rows
+            with self._errors():
+                writer.write_metadata(str(count).encode())
+                writer.done_writing()
+                answer = answers.read()
+                writer.close()  # raises what the server has raised, if there is no answer
+            return tuple(json.loads(answer.to_pybytes()))
+        finally:
+            with suppress(pa.ArrowException):
+                writer.close()
+
+    def release(self) -> None:
+        """Have the server forget the token of a write that is over. Raises HoldfastError."""
+        self._ask("release")
 
 
 @lru_cache(maxsize=8)

@@ -19,12 +19,15 @@ class Grant:
         The directory in which they may note lost messages of ``batch_id``; None: nowhere.
     batch_id : str
         The drained batch.
+    write_id : str
+        The write whose tasks may stage messages, and may read nothing; empty: none.
     """
 
     root: Path
     queue_id: bytes
     notes: Path | None = None
     batch_id: str = ""
+    write_id: str = ""
 
     def to_text(self) -> str:
         """Return the grant as a line of JSON."""

@@ -153,7 +153,8 @@ def announce(
     address : ServeAddress or None
         The option; None: it was not given, so a Spark on other machines is served, and no other.
     is_kept : bool
-        Whether the server stays for this plan until :func:`forget` or the end of this process.
+        Whether the server stays for this plan until :func:`forget` or the end of this process; for a write, until its
+        ``release``.
 
     Raises
     ------
@@ -187,14 +188,16 @@ def _announced(grant: Grant, driver: Driver, address: ServeAddress, *, is_kept: 
                     raise
             else:
                 break
-    logger.info("tasks that do not see %s read it from the range server at %s", grant.root, place)
+    logger.info("tasks that do not see %s ask the range server at %s", grant.root, place)
     return place
 
 
 def _running(driver: Driver, address: ServeAddress) -> _Server:
     server = _servers.get(address)
-    if server is not None and server.process == os.getpid() and server.lives:
-        return server
+    if server is not None and server.process == os.getpid():
+        if server.lives:
+            return server
+        server.end()
     server = _servers[address] = _Server(driver, address)
     return server
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.arrow.reading.task_walk import Elsewhere, QueueFiles, require_queue_here
 from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
 from holdfast.spark.remote.place import Place
+
+if TYPE_CHECKING:
+    from holdfast.spark.remote.parts import RemoteParts
 
 logger = logging.getLogger("holdfast")
 
@@ -24,7 +28,7 @@ def elsewhere(place: Place | None, root: Path) -> Elsewhere | None:
         from holdfast.spark.remote.client import client_for  # Flight, which no other task needs
         from holdfast.spark.remote.files import RemoteFiles
 
-        _say(str(reason), place, root)
+        _say(str(reason), "read from", place, root)
         return RemoteFiles(client_for(place))
 
     return remote
@@ -46,7 +50,26 @@ def note_loss(place: Place, damage: Damage) -> None:
     client_for(place).note_loss(damage)
 
 
+def parts_elsewhere(place: Place, root: Path, reason: HoldfastError) -> RemoteParts:
+    """Return how a task stages its rows in a queue that its machine cannot write. Raises HoldfastError."""
+    from holdfast.spark.remote.client import client_for
+    from holdfast.spark.remote.parts import RemoteParts
+
+    _say(str(reason), "written through", place, root)
+    return RemoteParts(client_for(place))
+
+
+def release(place: Place) -> None:
+    """Say that a write is over; its range server may have ended before."""
+    from holdfast.spark.remote.client import client_for
+
+    try:
+        client_for(place).release()
+    except HoldfastError as error:
+        logger.info("the range server of a write was not told that it is over: %s", error)
+
+
 @cache
-def _say(reason: str, place: Place, root: Path) -> None:
+def _say(reason: str, what: str, place: Place, root: Path) -> None:
     """Tell a process's log once."""
-    logger.warning("%s; so %s is read from the range server at %s", reason, root, place)
+    logger.warning("%s; so %s is %s the range server at %s", reason, root, what, place)

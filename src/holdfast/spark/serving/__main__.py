@@ -52,7 +52,7 @@ def main(host: str, port: int, port_count: int, driver: int, idle_seconds: float
                 grants.forget(token)
             _say({"number": fields["number"], "token": token})
         elif line is None:
-            grants.keep_none()
+            grants.keep_writes()
         if not _lives(driver) or grants.idle_seconds() >= idle_seconds:
             break
     os._exit(0)  # threads of requests end with the process

@@ -1,7 +1,8 @@
 """Which tokens are known, and whether the server is still needed. Threads of the server and its main loop share it.
 
-The server is needed while a request is under way and for a while behind the last one; while a plan waits for its first
-request; and while the process that planned keeps a plan and lives.
+The server is needed while a request is under way and for a while behind the last one. It is needed while a plan waits
+for its first request, and while the process that planned keeps a plan and lives. A write is over when another process
+commits or aborts it: the server is needed until that process says so.
 """
 
 from __future__ import annotations
@@ -62,11 +63,16 @@ class Grants:
         with self._lock:
             self._known.pop(_digest(token), None)
 
-    def keep_none(self) -> None:
-        """Keep no grant any more: the process that planned has ended."""
+    def release(self, grant: Grant) -> None:
+        """Refuse the token of a write from now on: it is committed or aborted."""
+        with self._lock:
+            self._known = {token: known for token, known in self._known.items() if known.grant != grant}
+
+    def keep_writes(self) -> None:
+        """Keep only writes: the process that planned has ended."""
         with self._lock:
             for known in self._known.values():
-                known.is_kept = False
+                known.is_kept = known.is_kept and bool(known.grant.write_id)
 
     def find(self, token: str) -> Grant | None:
         """Return what a token allows, whose plan was asked for then; None if it is unknown."""

@@ -14,13 +14,14 @@ from pyarrow import flight
 
 from holdfast.arrow.draining.loss_notes import LossNotes, damage_of
 from holdfast.arrow.reading.task_walk import require_log_here, require_queue_here
-from holdfast.errors import HoldfastError
+from holdfast.errors import Full, HoldfastError
 from holdfast.persistence.filesystem.layout import DataFileName, queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, OsStorage, Storage, storage_errors
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.queue.protocol.error_text import as_text
 from holdfast.spark.remote.client import CHUNKS
 from holdfast.spark.remote.grant import Grant
+from holdfast.spark.serving import parts
 from holdfast.spark.serving.grants import Grants
 
 logger = logging.getLogger("holdfast")
@@ -29,6 +30,9 @@ CHUNK_BYTES = 2 * 2**20
 """Half of what a task reads at once: it verifies the one half while the other is under way."""
 
 _BEARER = "Bearer "
+
+_OF_ALL, _OF_WRITES = ("hello",), ("latest", "release")
+"""Actions that take each token, and those that take the token of a write; others take that of a read."""
 
 
 class RangeServer(flight.FlightServerBase):
@@ -59,18 +63,27 @@ class RangeServer(flight.FlightServerBase):
             "open": self._open,
             "require_log": self._require_log,
             "note_loss": self._note_loss,
+            "latest": lambda grant, fields: parts.latest(self._storage, grant, str(fields["application"])),
+            "release": self._release,
         }
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
         """Answer a request that moves nothing large."""
-        grant = _granted(context)
+        grant = _granted(context, is_write=None if action.type in _OF_ALL else action.type in _OF_WRITES)
         with self._grants.request(), _told():
             body = action.body.to_pybytes()
             return self._actions[action.type](grant, json.loads(body) if body else {})
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         """Send bytes of a data file."""
-        return flight.GeneratorStream(CHUNKS, self._chunks(_granted(context), json.loads(ticket.ticket)))
+        grant = _granted(context, is_write=False)
+        return flight.GeneratorStream(CHUNKS, self._chunks(grant, json.loads(ticket.ticket)))
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Stage the messages of a task, and answer with the ids of their parts."""
+        grant = _granted(context, is_write=True)
+        with self._grants.request(), _told():
+            writer.write(parts.receive(self._storage, grant, json.loads(descriptor.command), reader))
 
     # -- Reading -----------------------------------------------------------------------------------------------------
 
@@ -109,6 +122,10 @@ class RangeServer(flight.FlightServerBase):
         if grant.notes is None:
             raise flight.FlightUnauthorizedError("this plan notes no losses")
         LossNotes(self._storage, grant.notes).write(grant.batch_id, damage_of(fields))
+        return []
+
+    def _release(self, grant: Grant, _fields: dict[str, Any]) -> list[bytes]:
+        self._grants.release(grant)
         return []
 
     @staticmethod
@@ -155,8 +172,11 @@ class _Granted(flight.ServerMiddleware):
         self.grant = grant
 
 
-def _granted(context: Any) -> Grant:
+def _granted(context: Any, *, is_write: bool | None) -> Grant:
+    """Return what a token allows; refuses the token of a read for a write, and the other way round."""
     grant: Grant = context.get_middleware("grant").grant
+    if is_write is not None and is_write != bool(grant.write_id):
+        raise flight.FlightUnauthorizedError(f"the token of this plan {'reads' if is_write else 'writes'} only")
     return grant
 
 
@@ -167,7 +187,7 @@ class _told:  # noqa: N801 - a block
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, HoldfastError):
+        if isinstance(error, HoldfastError | Full):
             raise flight.FlightServerError(str(error), as_text(error).encode()) from error
         if isinstance(error, Exception) and not isinstance(error, flight.FlightError):
             logger.error("a request of a task failed: %r", error, exc_info=error)

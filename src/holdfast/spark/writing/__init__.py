@@ -3,5 +3,5 @@
 Invariants: tasks stage durable parts that no consumer sees; one joint commit makes all of them visible, or none; under
 one ``txnid`` a write counts once.
 
-May import: reading and ``checkpoint`` of spark, serializers, queue, persistence, and the ground.
+May import: reading, ``remote`` and ``checkpoint`` of spark, arrow, serializers, queue, persistence, and the ground.
 """

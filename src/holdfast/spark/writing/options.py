@@ -9,7 +9,8 @@ from pathlib import Path
 from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.queue.prepared.joint_resolver import check_part_of
-from holdfast.spark.reading.options import local_path, number_option, queue_path, truth_option
+from holdfast.spark.reading.options import address_option, local_path, number_option, queue_path, truth_option
+from holdfast.spark.remote.starting import ServeAddress
 from holdfast.spark.unknown_options import unknown_option
 
 STAGED_RETENTION_SECONDS = 7 * 86400
@@ -27,6 +28,7 @@ _NAMES = (
     "type",
     "typeVersion",
     "stagedRetentionSeconds",
+    "serveAddress",
 )
 _KNOWN = {name.lower(): name for name in _NAMES}
 _CHECKPOINT = "checkpointlocation"
@@ -58,6 +60,8 @@ class WriteOptions:
         Staged messages that were not committed after so long are discarded.
     checkpoint : Path or None
         Of a stream, if it is on this machine and an option of the stream.
+    serve_address : ServeAddress or None
+        Where tasks that cannot write into the queue send their rows; None: as the driver is reached.
     """
 
     path: Path
@@ -69,6 +73,7 @@ class WriteOptions:
     type_version: int = 1
     staged_retention_seconds: int = STAGED_RETENTION_SECONDS
     checkpoint: Path | None = None
+    serve_address: ServeAddress | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, is_stream: bool = False) -> WriteOptions:
@@ -91,6 +96,7 @@ class WriteOptions:
             type_version=number_option(given, "typeVersion", 1, 1),
             staged_retention_seconds=number_option(given, "stagedRetentionSeconds", STAGED_RETENTION_SECONDS, 0),
             checkpoint=local_path(given[_CHECKPOINT]) if given.get(_CHECKPOINT) else None,
+            serve_address=address_option(given),
         )
 
 

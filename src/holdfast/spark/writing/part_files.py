@@ -6,13 +6,13 @@ commits. docs/format.md, "Batch files".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast.clock import SystemClock
 from holdfast.errors import NO_ROOM, Full
-from holdfast.persistence.filesystem.storage import MISSING, OsStorage, storage_errors
+from holdfast.persistence.filesystem.storage import MISSING, OsStorage, Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord, PartOf
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP
 from holdfast.persistence.segment.batch_file import BatchFileWriter
@@ -20,7 +20,6 @@ from holdfast.persistence.segment.staged_file import make_prepared, stage
 from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.arguments import too_large
-from holdfast.queue.options.put_options import Put, as_batch
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.prepared.prepared_resolver import check_may_prepare
 from holdfast.queue.producer.capacity import Capacity
@@ -33,6 +32,8 @@ class PartFiles:
     ----------
     path : Path
         The queue, which exists; this only looks at it, but for the parts.
+    storage : Storage or None
+        Where it is; None: on the disks of this machine.
 
     Raises
     ------
@@ -40,8 +41,8 @@ class PartFiles:
         As ``PersistentQueue`` with mode "read_only".
     """
 
-    def __init__(self, path: Path) -> None:
-        self._handle = QueueHandle(OsStorage(), SystemClock(), path, Options("read_only", DEFAULT_GROUP))
+    def __init__(self, path: Path, storage: Storage | None = None) -> None:
+        self._handle = QueueHandle(storage or OsStorage(), SystemClock(), path, Options("read_only", DEFAULT_GROUP))
         self._storage = self._handle.storage
         self._directory = self._handle.directory
         self._lag = ConsumerLag(self._directory, self._handle.files)
@@ -65,16 +66,15 @@ class PartFiles:
             make_prepared(self._storage, self._directory)
         return stage(self._storage, self._directory, nonce, self._handle.queue_id)
 
-    def add(self, writer: BatchFileWriter, messages: Sequence[bytes | Put]) -> int:
-        """Add messages to a part; return the bytes of their payloads. Raises as ``Transaction.put_many``."""
-        payloads, headers = as_batch(messages, self._handle.clock)
+    def add(self, writer: BatchFileWriter, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> int:
+        """Add messages, some with encoded headers; return the bytes of the payloads. Raises as ``put_many``."""
         bytes_max = self._handle.settings.values["record_bytes_max"]
         largest = max(payloads, key=len, default=b"")
         if len(largest) > bytes_max:
             raise too_large(largest, bytes_max)
         if headers:
             self._handle.priorities.note_for(headers.values())  # the file may become part of the log as it is
-        writer.add_many(payloads, headers or {}, self._handle.clock.time_ns())
+        writer.add_many(payloads, headers, self._handle.clock.time_ns())
         return sum(map(len, payloads))
 
     def prepare(self, writer: BatchFileWriter, nonce: bytes, transaction_id: str, part_of: PartOf) -> None:

@@ -1,9 +1,10 @@
 """The sink: the classes that Spark calls to write a DataFrame into a queue. docs/spark-sink.md, docs/adr/0042.
 
-Tasks stage their rows as prepared transactions, in files and without the owner of the queue; the driver opens the queue
-in the mode "shared", and commits those that Spark names as one. An application
-and a version identify a write (``queue.joint_commits``); it is committed once, even if tasks run again: the option
-``txnid`` and its ``txnversion``, and of a stream the id of its query and the number of its batch.
+Tasks stage their rows as prepared transactions, in files and without the owner of the queue; on machines that do not
+see it they have the range server of the write do that. The driver opens the queue in the mode "shared", and commits
+those that Spark names as one. An application and a version identify a write (``queue.joint_commits``); it is committed
+once, even if tasks run again: the option ``txnid`` and its ``txnversion``, and of a stream the id of its query and the
+number of its batch.
 
 Spark commits and aborts in a process of their own, and tasks run in others; so all attributes are plain values.
 """
@@ -12,8 +13,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,18 +22,34 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from holdfast.arrow.reading.snapshot import read_mark
 from holdfast.arrow.reading.task_walk import require_queue_here
-from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError, ShutDown, TransactionStateError
-from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.clock import Clock
+from holdfast.errors import (
+    ConfigError,
+    HoldfastError,
+    QueueNotFoundError,
+    ShutDown,
+    StorageError,
+    TransactionStateError,
+)
+from holdfast.persistence.filesystem.layout import DataFileName, open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.queue.options.put_options import as_batch
 from holdfast.queue.persistent_queue import PersistentQueue
+from holdfast.spark.remote.driver import planning_driver
+from holdfast.spark.remote.grant import Grant
+from holdfast.spark.remote.starting import announce
+from holdfast.spark.remote.unseen import parts_elsewhere, release
 from holdfast.spark.writing.message_rows import MessageRows
 from holdfast.spark.writing.options import WriteOptions
 from holdfast.spark.writing.part_files import PartFiles
-from holdfast.spark.writing.staging import ID_PREFIX, Staging
+from holdfast.spark.writing.staging import ID_PREFIX, LocalParts
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from holdfast.spark.remote.parts import RemoteParts
 
 logger = logging.getLogger("holdfast")
 
@@ -80,6 +97,9 @@ class QueueSink:
         self._options = options
         self._rows = MessageRows(schema, options)
         self._queue_id = _queue_id(options)
+        grant = Grant(options.path, self._queue_id, write_id=uuid.uuid4().hex)
+        self._place = announce(grant, planning_driver(), options.serve_address, is_kept=True)
+        self._log_end = None if self._place is None else _log_end(options.path, self._queue_id)
 
     def stage(
         self, batches: Iterator[pa.RecordBatch], application: str, version: int, *, is_stream: bool = False
@@ -98,23 +118,41 @@ class QueueSink:
             A row cannot be a message.
         DiskFullError, StorageError
             It cannot be staged. After any exception, nothing of this task stays staged.
+        RangeServerError
+            This machine cannot write into the queue, and the range server of the write cannot be asked.
         """
-        with closing(self._part_files()) as files:
-            if self._is_committed(files.latest(application), application, version, is_stream=is_stream):
+        with closing(self._parts()) as parts:
+            if self._is_committed(parts.latest(application), application, version, is_stream=is_stream):
                 return StagedParts(application, version, ())
-            staging = Staging(files, application, version)
             try:
-                for batch in batches:
-                    for messages in self._rows.messages(batch):
-                        staging.add(messages)
-                return StagedParts(application, version, staging.finish())
-            except BaseException as error:
-                staging.give_up()
-                if isinstance(error, TransactionStateError) and self._is_committed(
-                    files.latest(application), application, version, is_stream=is_stream
-                ):
-                    return StagedParts(application, version, ())  # decided meanwhile, by another run of this write
+                ids = parts.stage(self._encoded(batches, parts.clock), application, version)
+            except TransactionStateError:
+                if not self._is_committed(parts.latest(application), application, version, is_stream=is_stream):
+                    raise
+                ids = ()  # decided meanwhile, by another run of this write
+            return StagedParts(application, version, ids)
+
+    def _parts(self) -> LocalParts | RemoteParts:
+        """Return what stages the rows of a task: this machine, if it can, or else the range server of the write."""
+        try:
+            return LocalParts(self._options.path, self._queue_id, log_end=self._log_end)
+        except HoldfastError as error:
+            if self._place is None:
                 raise
+            return parts_elsewhere(self._place, self._options.path, error)
+
+    def _encoded(
+        self, batches: Iterator[pa.RecordBatch], clock: Clock
+    ) -> Iterator[tuple[Sequence[bytes], Mapping[int, bytes]]]:
+        for batch in batches:
+            for messages in self._rows.messages(batch):
+                payloads, headers = as_batch(messages, clock)
+                yield payloads, headers or {}
+
+    def release(self) -> None:
+        """End what the tasks of this write may ask for: it is committed or aborted."""
+        if self._place is not None:
+            release(self._place)
 
     def commit_all(
         self,
@@ -142,7 +180,7 @@ class QueueSink:
 
     def check_new(self, application: str, version: int) -> None:
         """Raise ConfigError if a batch that was planned just now is committed already."""
-        with closing(self._part_files()) as files:
+        with closing(PartFiles(self._required_path())) as files:
             latest = files.latest(application)
         if latest is not None and latest >= version:
             raise self._old_checkpoint(application, version, latest)
@@ -158,12 +196,8 @@ class QueueSink:
         with PersistentQueue(self._required_path(), mode="shared") as queue:
             yield queue
 
-    def _part_files(self) -> PartFiles:
-        """Return what tasks write parts with, which also looks at what is committed."""
-        return PartFiles(self._required_path())
-
     def _required_path(self) -> Path:
-        """Return the path of the queue that was planned for: none is made if a task's machine does not see it."""
+        """Return the path of the queue that was planned for: none is made if this machine does not see it."""
         require_queue_here(OsStorage(), self._options.path, self._queue_id)
         return self._options.path
 
@@ -205,10 +239,22 @@ class QueueWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[Any]) -> None:
         """Commit the parts that the tasks have staged."""
         self._sink.commit_all(messages, self._application, self._version, is_remembered=self._is_named)
+        self._sink.release()
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Abort the staged parts."""
-        self._sink.abort_all(self._application, self._version)
+        try:
+            self._sink.abort_all(self._application, self._version)
+        finally:
+            self._sink.release()
+
+
+def _log_end(path: Path, queue_id: bytes) -> DataFileName | None:
+    """Return the last data file of a queue; None if it has none, or does not say."""
+    with suppress(StorageError):  # then the commit tells an older copy from the queue
+        mark = read_mark(OsStorage(), queue_directory(path), queue_id)
+        return None if mark is None else DataFileName(mark.sequence, mark.first_offset)
+    return None
 
 
 def _queue_id(options: WriteOptions) -> bytes:

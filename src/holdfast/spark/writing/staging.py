@@ -1,15 +1,23 @@
-"""The messages of one task, staged as parts of a joint commit: durable, undecided, and bounded in memory."""
+"""The messages of one task, staged as parts of a joint commit: durable, undecided, and bounded in memory.
+
+A task runs this if its machine can write into the queue's directory. A range server runs it for the tasks that cannot.
+"""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
+from holdfast.arrow.reading.task_walk import require_log_here, require_queue_here
+from holdfast.clock import Clock, SystemClock
 from holdfast.errors import HoldfastError
+from holdfast.persistence.filesystem.access import check_root
+from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.persistence.segment.batch_file import BatchFileWriter
-from holdfast.queue.options.put_options import Put
 from holdfast.queue.prepared.joint_resolver import check_part_of
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.spark.writing.part_files import PartFiles
@@ -48,12 +56,12 @@ class Staging:
         self._size_bytes = 0
         self._ids: list[str] = []
 
-    def add(self, messages: Sequence[bytes | Put]) -> None:
-        """Add messages. Raises as :meth:`PartFiles.add` and :meth:`PartFiles.prepare`."""
+    def add(self, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> None:
+        """Add messages, as :meth:`PartFiles.add`. Raises as that and :meth:`PartFiles.prepare`."""
         if self._writer is None:
             self._nonce = next_nonce()
             self._writer = self._files.begin(self._nonce)
-        self._size_bytes += self._files.add(self._writer, messages)
+        self._size_bytes += self._files.add(self._writer, payloads, headers)
         if self._size_bytes >= self._part_bytes:
             self._prepare()
 
@@ -83,3 +91,66 @@ class Staging:
                 self._files.drop(each)
             except HoldfastError as error:  # the joint commit, or its abort, discards it
                 logger.info("%s was not let go by its task: %s", each, error)
+
+
+class LocalParts:
+    """Stages the parts of a task in the directory of the queue. For one thread.
+
+    Parameters
+    ----------
+    root, queue_id
+        The queue that was planned for: none is made if this machine does not see it.
+    storage : Storage or None
+        Where it is; None: on the disks of this machine.
+    log_end : DataFileName or None
+        The last data file when the write was planned: an older copy of the queue does not know it. None: it had none.
+
+    Attributes
+    ----------
+    clock : Clock
+        What delays count from.
+
+    Raises
+    ------
+    QueueNotFoundError, ConfigError, StorageError
+        This machine does not see that queue, or this process may not write there as the queue's owner does.
+    """
+
+    def __init__(
+        self, root: Path, queue_id: bytes, storage: Storage | None = None, log_end: DataFileName | None = None
+    ) -> None:
+        storage = storage or OsStorage()
+        self.clock: Clock = SystemClock()
+        if log_end is None:
+            directory = require_queue_here(storage, root, queue_id)
+        else:
+            directory = require_log_here(storage, root, queue_id, log_end)
+        with storage_errors("opening the queue to write into it", root):
+            check_root(storage, root, writable=True)  # the owner could not read another user's files
+            storage.open(directory.identity).close()  # a mount that is read-only refuses
+        self._files = PartFiles(root, storage)
+
+    def latest(self, application: str) -> int | None:
+        """Return the version that an application has committed last."""
+        return self._files.latest(application)
+
+    def stage(
+        self, batches: Iterable[tuple[Sequence[bytes], Mapping[int, bytes]]], application: str, version: int
+    ) -> tuple[str, ...]:
+        """Stage batches of payloads with encoded headers; return the ids of the parts, in order.
+
+        Raises as :meth:`PartFiles.add` and :meth:`PartFiles.prepare`, and what the iterator raises. After any exception
+        nothing stays staged.
+        """
+        staging = Staging(self._files, application, version)
+        try:
+            for payloads, headers in batches:
+                staging.add(payloads, headers)
+            return staging.finish()
+        except BaseException:
+            staging.give_up()
+            raise
+
+    def close(self) -> None:
+        """Close the files that were looked at."""
+        self._files.close()

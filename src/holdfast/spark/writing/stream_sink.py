@@ -59,6 +59,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
                 self._secure(OsStorage(), self._checkpoint, queries, batchId)
         for application in queries:
             self._sink.commit_all(messages, application, batchId, is_stream=True)
+        self._sink.release()
 
     def _secure(self, storage: Storage, checkpoint: Path, queries: set[str], batch: int) -> None:
         """Make a plan durable, and refuse one that is new under a number that the queue has: its rows are others."""
@@ -70,8 +71,11 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  # Spark's own name
         """Abort the parts staged for a batch."""
-        for application in _queries(messages):
-            self._sink.abort_all(application, batchId)
+        try:
+            for application in _queries(messages):
+                self._sink.abort_all(application, batchId)
+        finally:
+            self._sink.release()
 
 
 def _queries(messages: Sequence[StagedParts | None]) -> set[str]:
