@@ -21,6 +21,7 @@ from holdfast import (
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.verify import verify
 from holdfast.queue.engine import expiry, retention
+from holdfast.threads import start_thread
 from support.builders.clocks import START_NS, FakeClock
 from support.builders.handles import handle_of, pass_over
 from support.builders.transactions import ORDERS, open_queue
@@ -41,8 +42,9 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def opened(storage: SimulatedStorage, clock: FakeClock) -> Iterator[Any]:
-    """Return what opens the queue; it is closed when the test ends."""
+def opened(storage: SimulatedStorage, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return what opens the queue; it is closed when the test ends. Only the test itself does passes."""
+    monkeypatch.setattr(retention, "start_thread", lambda work, name, end: None)
     queues: list[PersistentQueue] = []
 
     def opened(**settings: Any) -> PersistentQueue:
@@ -534,8 +536,9 @@ def test_a_data_file_that_is_gone_holds_nothing_that_expires(opened: Any, storag
 # -- When a pass is done, and what stops it --------------------------------------------------------------------------
 
 
-def test_a_pass_is_done_each_minute_in_a_thread(opened: Any, clock: FakeClock) -> None:
+def test_a_pass_is_done_each_minute_in_a_thread(opened: Any, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not between two of them."""
+    monkeypatch.setattr(retention, "start_thread", start_thread)
     queue = opened(data_file_max_age=1)
     queue.put(b"a")
     clock.advance(retention.PASS_SECONDS - 1)
