@@ -1,4 +1,4 @@
-"""Gives the space of data files back that nobody needs, wherever they are in the log. The one place that decides it.
+"""Gives the space of data files back that are not needed, wherever they are in the log. The one place that decides it.
 
 A file goes once every group has finished it, and once it is outside of what retention keeps. The order makes it safe:
 every group's progress is synced first, then the file is removed and ``data/`` is synced. A group cannot be created

@@ -1,9 +1,8 @@
-"""Looks after an open queue now and then: closes file handles that it does not need, and has retention pass over it.
+"""Looks after an open queue now and then: closes file handles that it does not need, and begins passes of retention.
 
-Idle handles are those of its readers, and that of ``write.mark``.
-
-They are opened again at the next use, which costs microseconds. Handles that hold a lock, or on which a sync may still
-report an error, stay open. If the application drops the queue without closing it, all handles are closed.
+Idle handles are those of its readers, and that of ``write.mark``. They are opened again at the next use, which costs
+microseconds. Handles that hold a lock, or on which a sync may still report an error, stay open. If the application
+drops the queue without closing it, all handles are closed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class IdleHandles:
     Attributes
     ----------
     retention : RetentionPass or None
-        Lets go of what is not kept; None without the write side.
+        Removes what is not kept; None without the write side.
     """
 
     def __init__(self, handle: QueueHandle) -> None:

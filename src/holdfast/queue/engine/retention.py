@@ -1,4 +1,4 @@
-"""Lets go of what retention does not keep, while a queue is open: the pass of its owner. docs/retention.md.
+"""Removes what retention does not keep, while a queue is open: the pass of its owner. docs/retention.md.
 
 A pass begins a new data file if the active one is old. For each group it finishes dead letters that were kept long
 enough, ends messages whose ``ttl`` is over, moves a group on that is too far behind, and warns of old votes. Then it
@@ -220,7 +220,7 @@ class RetentionPass:
 
 
 class _Attended(NamedTuple):
-    """A group in a pass; its settings are None if they were lost: nobody knows what they keep."""
+    """A group in a pass; its settings are None if they were lost: what they keep is not known."""
 
     name: str
     settings: Settings | None
@@ -235,7 +235,7 @@ class _Attended(NamedTuple):
 def _ended(
     progress: GroupProgress, settings: Settings, expired: Sequence[tuple[Record, int]], now_ns: int
 ) -> list[Change]:
-    """Return the entries that finish old dead letters, and end what has expired and is in nobody's hands."""
+    """Return the entries that finish old dead letters, and end what has expired and is not in hand."""
     old_ns = now_ns - as_ns(settings["dead_letter_seconds"], "dead_letter_seconds")
     old = [offset for offset, mark in progress.dead.items() if mark.last_failure_ns <= old_ns]
     over = [
