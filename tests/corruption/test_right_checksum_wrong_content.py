@@ -184,11 +184,11 @@ def test_runs_and_headers_beyond_all_numbers_do_not_count() -> None:
     "wrong",
     [
         Change(ENTRY_DONE, 1, 1, (1, 5000), 0, 7),
-        Change(ENTRY_FLOOR, 1, 0, (1, 5000), 0, 7),
+        Change(ENTRY_FLOOR, 1, 0, (1, 5000), 0, 2**63),
         Change(ENTRY_TAKEN_AWAY, 1, 1, (0, 0), 0, 7),
         Change(ENTRY_TAKEN_AWAY, 1, 1, (0, 0)),
     ],
-    ids=["done", "floor", "taken away, outside of a checkpoint", "taken away from none"],
+    ids=["done", "floor, more skipped than there are", "taken away, outside of a checkpoint", "taken away from none"],
 )
 def test_a_delivery_number_that_an_entry_cannot_have_is_found_and_costs_no_other_entry(wrong: Change) -> None:
     """Each kind has one or has none."""

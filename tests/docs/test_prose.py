@@ -49,6 +49,7 @@ REWRITTEN = [
     "glossary",
     "index",
     "public-api",
+    "retention",
     "reading-the-source",
     "theory-of-operation",
     "reference/arrow",

@@ -13,3 +13,11 @@ def handle_of(queue: PersistentQueue) -> QueueHandle:
 def end_commit_records(side: WriteSide) -> None:
     """End the commit records that can end, as the background does now and then."""
     side._record_ends.end_all()
+
+
+def pass_over(queue: PersistentQueue) -> None:
+    """Do a pass of retention, as the background does now and then."""
+    idle_handles = queue._engine.idle_handles  # type: ignore[union-attr]  # it is one of a handle that owns the queue
+    assert idle_handles is not None
+    assert idle_handles.retention is not None
+    idle_handles.retention.run()

@@ -87,7 +87,10 @@ def test_stats_shows_the_figures_of_a_queue(directory: Path) -> None:
     assert set(told) == FIGURES - {"error", "message"} | {"group", "leased", "lost", "first_offset", "next_offset"} | {
         "last_writer",
         "last_reader",
+        "skipped",
+        "oldest_prepared_seconds",
     }
+    assert (told["skipped"], told["oldest_prepared_seconds"]) == (0, None)
     assert (told["depth"], told["dead"], told["in_doubt"], told["leased"], told["lost"]) == (2, 1, 1, 0, 0)
     assert (told["first_offset"], told["next_offset"]) == (0, 3)
     assert told["last_writer"]["pid"] == told["last_reader"]["pid"] == os.getpid()

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.format.constants import ENTRY_DONE
+from holdfast.persistence.groups import reclaim
 from holdfast.persistence.groups.group_files import GroupInfo, progress_reader, write_group
 from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reclaim import retire_finished_files
+from holdfast.persistence.groups.retention import Bounds, Retention
 from support.builders.log_parts import LogParts
+
+NO_RETENTION = Retention()
 
 FIRST, SECOND, LAST = DataFileName(1, 0), DataFileName(2, 10), DataFileName(3, 20)
 
@@ -36,10 +44,10 @@ def finish(parts: LogParts, group: GroupInfo, *runs: range) -> None:
     positions.close()
 
 
-def retire(parts: LogParts, **own: object) -> list[DataFileName]:
+def retire(parts: LogParts, retention: Retention = NO_RETENTION, **own: object) -> list[DataFileName]:
     """Retire what can be."""
     files = parts.files()
-    return retire_finished_files(parts.directory, files, parts.clock, **own)  # type: ignore[arg-type]
+    return retire_finished_files(parts.directory, files, parts.clock, retention, **own)  # type: ignore[arg-type]
 
 
 def test_a_file_goes_when_every_group_has_finished_it(parts: LogParts) -> None:
@@ -99,3 +107,68 @@ def test_own_progress_in_memory_decides_for_the_own_group(parts: LogParts) -> No
     (own,) = with_log(parts, "own")
     progress = GroupProgress()
     assert retire(parts, own_group=own.name, own_progress=progress, sync_own=lambda: None) == []
+
+
+# -- Retention -------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_file_is_kept_while_it_is_inside_every_bound(parts: LogParts) -> None:
+    """What is not finished stays, however far outside it is."""
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(1, 20))
+    assert retire(parts, Retention(Bounds(message_count=20))) == []
+    assert retire(parts, Retention(Bounds(message_count=1))) == []  # the last file has none that is known
+    assert retire(parts, Retention(Bounds(size_bytes=1))) == []
+    finish(parts, group, range(1))
+    assert retire(parts, Retention(Bounds(size_bytes=1))) == [FIRST]
+    assert retire(parts, Retention()) == [SECOND]
+
+
+def test_without_a_group_the_bound_of_the_one_that_has_not_begun_decides(parts: LogParts) -> None:
+    """It is far behind as any other is; without such a bound nothing goes."""
+    with_log(parts)
+    assert retire(parts, Retention(unread=Bounds(message_count=10))) == [FIRST]
+    assert retire(parts, Retention(Bounds(message_count=10), unread=Bounds(size_bytes=0))) == []
+    assert retire(parts, Retention(unread=Bounds(size_bytes=0))) == [SECOND]
+
+
+def test_once_there_is_a_group_that_bound_counts_no_more(parts: LogParts) -> None:
+    """Its own has moved it on, or not."""
+    with_log(parts, "one")
+    assert retire(parts, Retention(unread=Bounds(size_bytes=0))) == []
+
+
+def test_a_full_disk_takes_finished_files_that_are_kept_oldest_first(
+    parts: LogParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as are needed; one that is not kept goes anyway."""
+    free = 10**6
+    monkeypatch.setattr(reclaim, "free_bytes", lambda path: free)
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(20))
+    everything = Bounds(message_count=10**6)
+    assert retire(parts, Retention(everything, free_bytes_min=free)) == []
+    assert retire(parts, Retention(everything, free_bytes_min=free + 1)) == [FIRST]
+    assert retire(parts, Retention(everything, free_bytes_min=free + 10**9)) == [SECOND]
+
+
+def test_a_full_disk_takes_what_is_outside_anyway(parts: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both files in one call: the first one for the bound, and the second one for the space that is still missing."""
+    monkeypatch.setattr(reclaim, "free_bytes", lambda path: 0)
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(20))
+    size = parts.files().size_of(FIRST)
+    assert retire(parts, Retention(Bounds(message_count=10), free_bytes_min=size)) == [FIRST]
+    assert retire(parts, Retention(Bounds(message_count=10), free_bytes_min=size)) == [SECOND]
+
+
+def test_free_space_that_cannot_be_told_is_enough(parts: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is removed for a disk that does not say how full it is."""
+
+    def unknown(path: Path) -> None:
+        return None
+
+    monkeypatch.setattr(reclaim, "free_bytes", unknown)
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(20))
+    assert retire(parts, Retention(Bounds(message_count=10**6), free_bytes_min=10**9)) == []

@@ -43,6 +43,8 @@ def test_a_new_queue_has_nothing(tmp_path: Path) -> None:
             dropped=0,
             paused=None,
             dedup_forgotten=0,
+            skipped=0,
+            oldest_prepared_seconds=None,
         )
 
 

@@ -42,6 +42,14 @@ VALUES: list[tuple[str, Any, Any]] = [
     ("lease_seconds", 5.0, 5.0),
     ("dead_letter_seconds", 3600.0, 3600.0),
     ("expired", "dead", "dead"),
+    ("retain_age", 60.0, 60.0),
+    ("retain_age", None, None),
+    ("retain_bytes", 10**9, 10**9),
+    ("retain_messages", 1, 1),
+    ("data_file_max_age", 3600.0, 3600.0),
+    ("min_free_bytes", 2**30, 2**30),
+    ("max_lag_age", 0.5, 0.5),
+    ("max_lag_bytes", None, None),
 ]
 
 

@@ -391,12 +391,12 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def free_bytes(path: Path) -> int:
-    """Return the free space of the file system that holds a directory, for this user; 0 if it cannot be told."""
+def free_bytes(path: Path) -> int | None:
+    """Return the free space of the file system that holds a directory, for this user; None if it cannot be told."""
     try:
         status = os.statvfs(path)
-    except OSError:  # it is only told to people
-        return 0
+    except OSError:
+        return None
     return status.f_bavail * status.f_frsize
 
 

@@ -178,10 +178,13 @@ ENTRY_DEAD = 10
 the sequence field when it failed last (ns), the end position one of ``DEAD_REASONS``."""
 ENTRY_TAKEN_AWAY = 11
 """Checkpoint: the run was taken away from the delivery of this number, and its session has yet to hear of it."""
-ENTRY_KINDS = frozenset(range(ENTRY_FLOOR, ENTRY_TAKEN_AWAY + 1))
+ENTRY_SKIPPED = 12
+"""As done, but skipped: the group was too far behind. The total is in the delivery number of ENTRY_FLOOR."""
+ENTRY_KINDS = frozenset(range(ENTRY_FLOOR, ENTRY_SKIPPED + 1))
 
-ENTRY_KINDS_NUMBERED = frozenset({ENTRY_DELIVERED, ENTRY_RETURNED, ENTRY_DEAD, ENTRY_TAKEN_AWAY})
-"""Those with a delivery number: of ENTRY_DELIVERED the take, of the others the delivery that was taken away."""
+ENTRY_KINDS_NUMBERED = frozenset({ENTRY_DELIVERED, ENTRY_RETURNED, ENTRY_DEAD, ENTRY_SKIPPED})
+"""Those that may have a delivery number outside of a checkpoint: of ENTRY_DELIVERED the take, of the others the
+delivery that was taken away. In its place ENTRY_FLOOR has how many messages were skipped so far."""
 
 SESSION_SHIFT = 32
 """The digits of a delivery number above these 32 bits are its session, those below count the session's takes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from holdfast.persistence.format.constants import (
     ENTRY_CRC,
     ENTRY_DEAD,
     ENTRY_DELIVERED,
+    ENTRY_DONE,
     ENTRY_FLAG_CHECKPOINT,
     ENTRY_FLAG_FIRST,
     ENTRY_FLAG_LAST,
@@ -56,7 +58,8 @@ class Change:
     delivery_count : int
         For ENTRY_DELIVERED; for ENTRY_OUTCOME, 1 if it is committed.
     delivery_number : int
-        For ENTRY_DELIVERED the take, for the other kinds that have one the delivery that was taken away; 0: none.
+        For ENTRY_DELIVERED the take, for ENTRY_FLOOR how many messages were skipped so far, for the other kinds that
+        have one the delivery that was taken away; 0: none.
 
     Notes
     -----
@@ -69,6 +72,22 @@ class Change:
     hint: Hint
     delivery_count: int = 0
     delivery_number: int = 0
+
+
+def floor_change(floor: int, lost_count: int, skipped_count: int, hint: Hint) -> Change:
+    """Return the entry for a floor, with what was lost to damage and what was skipped so far."""
+    return Change(ENTRY_FLOOR, floor, lost_count, hint, delivery_number=skipped_count)
+
+
+def done_changes(offsets: Iterable[int]) -> list[Change]:
+    """Return the entries that finish messages, which are named in ascending order."""
+    runs: list[Change] = []
+    for offset in offsets:
+        if runs and offset == runs[-1].first_offset + runs[-1].count:
+            runs[-1].count += 1
+        else:
+            runs.append(Change(ENTRY_DONE, offset, 1, NO_HINT))
+    return runs
 
 
 def returned_change(
@@ -135,17 +154,19 @@ def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
 
 def _may_have_number(kind: int, flags: int, delivery_number: int) -> bool:
     """Whether an entry of this kind may have this delivery number: what was taken away is told once."""
+    if kind == ENTRY_FLOOR:
+        return delivery_number <= NUMBER_MAX
     if flags & ENTRY_FLAG_CHECKPOINT:
         return kind in (ENTRY_DELIVERED, ENTRY_TAKEN_AWAY) and delivery_number > 0
-    return kind in ENTRY_KINDS_NUMBERED and kind != ENTRY_TAKEN_AWAY
+    return kind in ENTRY_KINDS_NUMBERED
 
 
 def reach_of(change: Change) -> int:
     """Return the offset behind the last message that an entry names; 0 if it names none."""
     if change.kind == ENTRY_DEAD:
         return change.first_offset + 1
-    if change.kind == ENTRY_FLOOR:  # as many were lost as were there
-        return max(change.first_offset, change.count)
+    if change.kind == ENTRY_FLOOR:  # as many were lost or skipped as were there
+        return max(change.first_offset, change.count, change.delivery_number)
     return change.first_offset + change.count if change.kind in _KINDS_OF_RUNS else 0
 
 

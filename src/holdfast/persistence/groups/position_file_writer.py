@@ -34,14 +34,13 @@ from holdfast.persistence.filesystem.storage import (
 )
 from holdfast.persistence.format.constants import (
     ENTRY,
-    ENTRY_FLOOR,
     FENCE_BYTES,
     FENCE_POSITION,
     FRAMES_START,
     POSITION_FILE_BYTES_LIMIT,
 )
 from holdfast.persistence.format.file_header import PositionFileHeader, block_buffers
-from holdfast.persistence.groups.position_entry import Change, encode_entry, run_flags
+from holdfast.persistence.groups.position_entry import Change, encode_entry, floor_change, run_flags
 from holdfast.persistence.groups.position_run import apply_run, checkpoint
 from holdfast.persistence.groups.progress import GroupProgress
 
@@ -381,9 +380,8 @@ class PositionFileWriter:
         progress = self.progress
         if self.end and self._slot < self._slots:
             with suppress(StorageError):
-                self._synced_end = self.append(
-                    [Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)]
-                )
+                floor = floor_change(progress.floor, progress.lost_count, progress.skipped_count, progress.hint)
+                self._synced_end = self.append([floor])
 
     def abandon(self) -> None:
         """Close the handle and write nothing: after a fork, in the child."""

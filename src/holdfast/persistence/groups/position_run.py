@@ -13,11 +13,12 @@ from holdfast.persistence.format.constants import (
     ENTRY_LOST,
     ENTRY_OUTCOME,
     ENTRY_RETURNED,
+    ENTRY_SKIPPED,
     ENTRY_TAKEN_AWAY,
     ENTRY_VOTE,
 )
 from holdfast.persistence.format.dead_letter import DeadMark, reason_of
-from holdfast.persistence.groups.position_entry import NO_HINT, Change, dead_change, returned_change
+from holdfast.persistence.groups.position_entry import NO_HINT, Change, dead_change, floor_change, returned_change
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.vote import nonce_of, read_vote, vote_changes, vote_entry_count
 
@@ -59,6 +60,7 @@ def _apply(change: Change, progress: GroupProgress) -> None:
         progress.finish(progress.floor, change.first_offset - progress.floor, change.hint)
         progress.hint = change.hint if progress.floor == change.first_offset else progress.hint
         progress.lost_count = max(progress.lost_count, change.count)
+        progress.skipped_count = max(progress.skipped_count, change.delivery_number)
     elif kind == ENTRY_RETURNED:
         until_ns, first_failure_s = change.hint
         run = change.first_offset, change.count
@@ -67,6 +69,10 @@ def _apply(change: Change, progress: GroupProgress) -> None:
         last_failure_ns, reason = change.hint
         mark = DeadMark(reason_of(reason), change.delivery_count, change.count, last_failure_ns)
         progress.bury(change.first_offset, mark, change.delivery_number)
+    elif kind == ENTRY_SKIPPED:
+        progress.skipped_count += progress.finish(change.first_offset, change.count, change.hint)
+        if change.delivery_number:
+            progress.take_away(change.delivery_number, change.first_offset, change.count)
     elif kind == ENTRY_TAKEN_AWAY:
         progress.take_away(change.delivery_number, change.first_offset, change.count)
 
@@ -112,7 +118,7 @@ def _dropped(name: str | None, held: Sequence[Change]) -> str:
 
 def checkpoint(progress: GroupProgress) -> list[Change]:
     """Return the entries that express all of ``progress``; the floor is first and last, so one bad entry spares it."""
-    floor = Change(ENTRY_FLOOR, progress.floor, progress.lost_count, progress.hint)
+    floor = floor_change(progress.floor, progress.lost_count, progress.skipped_count, progress.hint)
     runs = [Change(ENTRY_DONE, first, end - first, hint) for first, end, hint in progress.runs()]
     numbers = progress.numbers
     again = [

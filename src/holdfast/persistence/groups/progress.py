@@ -39,6 +39,8 @@ class GroupProgress:
         Messages finished so far, those below the first floor included: ``next offset - finished_count`` is the depth.
     lost_count : int
         Messages given up because their bytes are damaged.
+    skipped_count : int
+        Messages skipped because the group was too far behind.
     deliveries : dict of int to int
         Delivery count of each unfinished message that was ever delivered.
     returned : dict of int to tuple of int
@@ -72,6 +74,7 @@ class GroupProgress:
         "lost_count",
         "numbers",
         "returned",
+        "skipped_count",
         "taken_away",
         "votes",
     )
@@ -81,6 +84,7 @@ class GroupProgress:
         self.hint = NO_HINT
         self.finished_count = floor
         self.lost_count = 0
+        self.skipped_count = 0
         self.deliveries: dict[int, int] = {}
         self.returned: dict[int, tuple[int, int]] = {}
         self.again: set[int] = set()
@@ -139,6 +143,10 @@ class GroupProgress:
         if not 0 < expires_ns <= now_ns:
             return False
         return self.deliveries.get(offset, 0) > 0 or self.returned.get(offset, (0, 0))[0] < expires_ns
+
+    def may_end(self, offset: int) -> bool:
+        """Whether a message can still end by its time to live: it is not finished, no dead letter, and not held."""
+        return not (self.is_finished(offset) or offset in self.dead or self.is_held(offset))
 
     def unfinished_in(self, first: int, end: int) -> int:
         """Return how many messages of ``first`` to ``end`` are not finished."""

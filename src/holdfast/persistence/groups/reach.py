@@ -15,6 +15,7 @@ from holdfast.persistence.format.constants import (
     DATA_FILE_BYTES_LIMIT,
     ENTRY_DELIVERED,
     ENTRY_RETURNED,
+    ENTRY_SKIPPED,
     ENTRY_TAKEN_AWAY,
     FRAME_HEADER_BYTES,
 )
@@ -70,7 +71,8 @@ class Reach:
         end = reach_of(change)
         if not self.covers(end):
             return None
-        if change.count <= _LONG_RUN_COUNT or change.kind not in _KINDS_BY_MESSAGE:
+        is_by_message = change.kind in _KINDS_BY_MESSAGE or (change.kind == ENTRY_SKIPPED and change.delivery_number)
+        if change.count <= _LONG_RUN_COUNT or not is_by_message:
             return change
         self._look()
         return change if end <= self._log_end else replace(change, count=max(0, self._log_end - change.first_offset))

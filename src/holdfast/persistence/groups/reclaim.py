@@ -1,18 +1,21 @@
-"""Gives the space of finished data files back, wherever they are in the log.
+"""Gives the space of data files back that are not needed, wherever they are in the log. The one place that decides it.
 
-The order makes it safe: every group's progress is synced first, then the file is removed and ``data/`` is synced. A
-group cannot be created meanwhile: both hold the groups lock.
+A file goes once every group has finished it, and once it is outside of what retention keeps. The order makes it safe:
+every group's progress is synced first, then the file is removed and ``data/`` is synced. A group cannot be created
+meanwhile: both hold the groups lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
+from holdfast.persistence.filesystem.storage import free_bytes
 from holdfast.persistence.groups.group_files import groups_locked, list_groups, progress_reader, sync_deletions
 from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.retention import NOTHING, Distances, Retention
 from holdfast.persistence.log.log_files import LogFiles
 
 
@@ -20,17 +23,20 @@ def retire_finished_files(
     directory: QueueDirectory,
     files: LogFiles,
     clock: Clock,
+    retention: Retention,
     *,
     own_group: str | None = None,
     own_progress: GroupProgress | None = None,
     sync_own: Callable[[], object] | None = None,
 ) -> list[DataFileName]:
-    """Retire every sealed data file that all groups have finished; return their names.
+    """Retire every sealed data file that all groups have finished and that need not be kept; return their names.
 
     Parameters
     ----------
     directory, files, clock
         The queue.
+    retention : Retention
+        What is kept although it is finished.
     own_group, own_progress, sync_own
         The group whose read side calls, its progress, and a function that makes it durable; None if the caller owns no
         group, and all groups are read from the disk.
@@ -38,7 +44,11 @@ def retire_finished_files(
     storage, queue_id = files.storage, files.queue_id
     with groups_locked(storage, directory, clock):
         files.refresh()
-        finished = {name: following.first_offset for name, following in pairwise(files.names())}  # all but the last
+        distances = Distances(directory, files, clock.time_ns())
+        missing_bytes = _missing_bytes(directory, retention)
+        outside = distances.outside(NOTHING if missing_bytes else retention.kept)
+        ends = {name: following.first_offset for name, following in pairwise(files.names())}  # all but the last
+        finished = {name: ends[name] for name in outside}
         if own_progress is not None:
             finished = _finished_by(own_progress, finished)
         if not finished:
@@ -48,7 +58,12 @@ def retire_finished_files(
         for reader in readers:
             if finished:
                 finished = _finished_by(reader.refresh(), finished)
-        if not finished or not groups:
+        if not groups:
+            unread = distances.outside(retention.unread)
+            finished = {name: end for name, end in finished.items() if name in unread}
+        if missing_bytes:
+            finished = _enough(files, finished, distances.outside(retention.kept), missing_bytes)
+        if not finished:
             return []
         sync_deletions(storage, directory, groups)  # a group must not come back without its files
         if sync_own is not None:
@@ -62,3 +77,23 @@ def retire_finished_files(
 
 def _finished_by(progress: GroupProgress, files: dict[DataFileName, int]) -> dict[DataFileName, int]:
     return {name: end for name, end in files.items() if progress.unfinished_in(name.first_offset, end) == 0}
+
+
+def _missing_bytes(directory: QueueDirectory, retention: Retention) -> int:
+    """Return how much less space is free than has to be."""
+    free = free_bytes(directory.data) if retention.free_bytes_min else None
+    return 0 if free is None else max(0, retention.free_bytes_min - free)
+
+
+def _enough(
+    files: LogFiles, finished: dict[DataFileName, int], outside: Iterable[DataFileName], missing_bytes: int
+) -> dict[DataFileName, int]:
+    """Return those finished files that go for the space of the disk, oldest first, and those that go anyway."""
+    kept = set(finished).difference(outside)
+    chosen = {}
+    for name, end in finished.items():
+        if name in kept and missing_bytes <= 0:
+            break
+        chosen[name] = end
+        missing_bytes -= files.size_of(name)
+    return chosen

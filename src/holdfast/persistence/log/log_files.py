@@ -96,6 +96,11 @@ class LogFiles:
         names = self.names()
         return max((name for name in names if name.first_offset <= offset), default=names[0] if names else None)
 
+    def size_of(self, name: DataFileName) -> int:
+        """Return how many bytes a known file takes; 0 if it is gone. Raises ``OSError``."""
+        with self._lock:
+            return self._size_of(name)
+
     def refresh(self) -> None:
         """List the directory again; other processes add files and retire them."""
         with self._lock:

@@ -58,10 +58,16 @@ class LogWriter(SegmentWriter):
 
     # -- Rolling -----------------------------------------------------------------------------------------------------
 
-    def roll(self) -> None:
+    @property
+    def oldest_ns(self) -> int | None:
+        """Timestamp of the oldest message in the active file, or a bound below it; None if there is none."""
+        return self._timestamp_min_ns if self._file is not None and self._index else None
+
+    def roll(self, *, is_full: bool = True) -> None:
         """Seal the active file and begin the next one, with room for the append that has just found none.
 
         That append has checked the fence; its caller has made durable since what only the active file says.
+        ``is_full``: False if there is no such append, and the file is only old.
 
         Raises
         ------
@@ -80,10 +86,10 @@ class LogWriter(SegmentWriter):
             previous_end=self._sealed_end(seal),
         )
         carried, positions = self._carry(header)
-        frames_bytes = len(carried) + self._wanted_bytes
+        frames_bytes = len(carried) + (self._wanted_bytes if is_full else 0)
         check_fits(frames_bytes)
         needed = min(step_holding(capacity_for(FRAMES_START + frames_bytes), self._file_bytes), DATA_FILE_BYTES_LIMIT)
-        file = self._make_next(header, carried, needed)
+        file = self._make_next(header, carried, needed, self._next_step(is_full=is_full))
 
         def publish() -> None:
             name = next_data_file.publish(self._storage, self._directory, header)
@@ -98,13 +104,13 @@ class LogWriter(SegmentWriter):
                 file.close()
             raise
 
-    def _make_next(self, header: DataFileHeader, carried: bytes, needed_bytes: int) -> File:
+    def _make_next(self, header: DataFileHeader, carried: bytes, needed_bytes: int, step_bytes: int) -> File:
         """Make the next file in its step; on a full disk the smallest that is enough.
 
         Each attempt takes a spare, and the first one that fails gives its space back: so no spare is left if both fail.
         """
         directory, where = self._directory, self._directory.data
-        wanted_bytes = max(needed_bytes, self._next_step())
+        wanted_bytes = max(needed_bytes, step_bytes)
         try:
             return next_data_file.prepare(self._storage, directory, header, wanted_bytes, carried)
         except OSError as error:
@@ -117,14 +123,14 @@ class LogWriter(SegmentWriter):
                 raise storage_error(error, "making room for the next data file", where) from error
             raise DiskFullError(
                 f"disk full: the next data file in {where} takes {needed_bytes} bytes at least, and "
-                f"{free_bytes(where)} are free ({error.strerror}); nothing of it was kept. Drain the queue or free "
-                f"disk space, then try again (data_file_bytes={self._file_bytes} is the most that a file takes)",
+                f"{free_bytes(where) or 0} are free ({error.strerror}); nothing of it was kept. Drain the queue or "
+                f"free disk space, then try again (data_file_bytes={self._file_bytes} is the most that a file takes)",
                 path=str(where),
             ) from error
 
-    def _next_step(self) -> int:
+    def _next_step(self, *, is_full: bool) -> int:
         """Return the step of the next file: a larger one behind a full file, the same one behind any other."""
-        if self._file is not None:
+        if self._file is not None and is_full:
             return step_after(self._capacity, self._file_bytes)
         return step_holding(min(self._position, self._file_bytes), self._file_bytes)
 

@@ -110,21 +110,34 @@ def decode_write_mark(data: bytes, queue_id: bytes, path: Path = _HERE) -> Water
     return None if max(mark.sequence, mark.first_offset + counted, mark.timestamp_ns) > NUMBER_MAX else mark
 
 
+def marked(storage: Storage, path: Path) -> Watermark | None:
+    """Return what ``write.mark`` has, of any queue; None if it is missing, damaged or empty. Raises ``OSError``."""
+    return _decoded(_marked_bytes(storage, path) or b"")
+
+
 def marked_end(storage: Storage, path: Path) -> int | None:
     """Return the offset behind the last message in ``write.mark``, of any queue; 0 if it is empty.
 
     None if it is missing or damaged. Raises ``OSError``.
     """
+    data = _marked_bytes(storage, path)
+    mark = _decoded(data or b"")
+    if mark is not None:
+        return mark.first_offset + max(mark.written_count, mark.synced_count)
+    return None if data is None or data.strip(b"\0") else 0
+
+
+def _marked_bytes(storage: Storage, path: Path) -> bytes | None:
     try:
         file = storage.open(path, writable=False)
     except FileNotFoundError:
         return None
     with file:
-        data = file.read_at(WRITE_MARK_BYTES, 0)
-    mark = decode_write_mark(data, data[_OWNER_AT : _OWNER_AT + _OWNER_BYTES])
-    if mark is not None:
-        return mark.first_offset + max(mark.written_count, mark.synced_count)
-    return None if data.strip(b"\0") else 0
+        return file.read_at(WRITE_MARK_BYTES, 0)
+
+
+def _decoded(data: bytes) -> Watermark | None:
+    return decode_write_mark(data, data[_OWNER_AT : _OWNER_AT + _OWNER_BYTES])
 
 
 class WatermarkFile:

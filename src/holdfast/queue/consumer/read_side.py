@@ -27,6 +27,7 @@ from holdfast.persistence.format.message_headers import readable_headers
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.pause_file import Pause
 from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.retention import skipped_changes
 from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.log_reader import Record
@@ -34,6 +35,7 @@ from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.queue.consumer.draining import Draining, Left, shut_down_with
 from holdfast.queue.consumer.pausing import Pausing
 from holdfast.queue.consumer.redelivery import Redelivery
+from holdfast.queue.dispatch.deferred_messages import EXPIRED
 from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
 from holdfast.queue.dispatch.dispatcher import Dispatcher
 from holdfast.queue.dispatch.log_cursor import GroupLog
@@ -104,7 +106,7 @@ class ReadSide:
         self._lock = lock
         self._take_lock = threading.Lock()
         self._progress = log.progress
-        self._lost_before = self._progress.lost_count
+        self._gone_before = self._progress.lost_count + self._progress.skipped_count
         self._lease_seconds = redelivery.policy.lease_seconds
         self._time_ns = clock.time_ns
         self._leases = Leases(clock.monotonic)
@@ -727,7 +729,42 @@ class ReadSide:
             self._source.wake()
             purged_count += taken.count
 
+    def move_on(self, end: int) -> int:
+        """Skip what is not finished below ``end``, in steps; return how many. Transactions keep what they hold.
+
+        What a receiver has in hand is skipped too: its verbs raise LeaseExpiredError.
+        """
+        skipped_count, has_moved = 0, True
+        while has_moved:
+            with self._take_lock:
+                if self._lifecycle.refusal is not None or self._progress_store is None:
+                    return skipped_count
+                store, before = self._progress_store, self._progress.skipped_count
+                in_use = [each.offset for each in self._leases.by_offset.values() if each.holder is not None]
+                changes = skipped_changes(self._progress, end, in_use)
+                has_moved = bool(changes)
+                if has_moved:
+                    self._in_step(lambda: store.skip(changes))  # noqa: B023  # done before the next round
+                    self._follow(self._end_skipped)
+                    skipped_count += self._progress.skipped_count - before
+                ticket = store.end
+            if has_moved:
+                self._settle(ticket)
+                self._source.wake()
+        return skipped_count
+
+    def _end_skipped(self) -> None:
+        self._dispatcher.must_read_anew = True
+        in_hand = list(self._leases.by_offset.values())
+        self._leases.skip([each for each in in_hand if self._progress.is_finished(each.offset)])
+
     # -- Dead letters ------------------------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Finish dead letters that were kept long enough: there may be no taker. The group exists."""
+        with self._take_lock:
+            if self._lifecycle.refusal is None:
+                self._in_step(self._start)
 
     def dead_retry(self, offsets: Collection[int]) -> int:
         """Hand dead letters out again; return how many of these there were."""
@@ -943,12 +980,43 @@ class ReadSide:
     @property
     def out_of_reach_count(self) -> int:
         """Messages that were ended without a delivery since this was opened."""
-        count = self._redelivery.ended_count + self._progress.lost_count - self._lost_before
+        gone_count = self._progress.lost_count + self._progress.skipped_count - self._gone_before
+        count = self._redelivery.ended_count + gone_count
         if self._lifecycle.refusal is not None:
             return count + self.depth
         if self._is_drained() and (self.pausing.is_paused or not self._dispatcher.may_have_more):
             return count + self.depth - len(self._leases.by_offset)
         return count
+
+    def may_expire(self, offset: int) -> bool:
+        """Whether a message can still end by its time to live."""
+        with self._take_lock:
+            return self._progress.may_end(offset)
+
+    def expire(self, found: Sequence[tuple[Record, int]]) -> None:
+        """End those of these messages that have expired, each with its time: there may be no taker that comes to them.
+
+        Those in hand stay until they are given back.
+        """
+        with self._take_lock:
+            if self._lifecycle.refusal is not None or self._progress_store is None:
+                return
+            store, progress, now = self._progress_store, self._progress, self._time_ns()
+            ended = [
+                (record, EXPIRED)
+                for record, expires_ns in found
+                if progress.may_end(record[0])
+                and record[0] not in self._leases.by_offset
+                and progress.is_over(record[0], expires_ns, now)
+            ]
+            if not ended:
+                return
+            self._dispatcher.must_read_anew = True  # it may have some of them ready
+            self._redelivery.end(store, ended)
+            ticket = store.end
+        self._say_deaths()
+        self._settle(ticket)
+        self._source.wake()
 
     def end_expired(self) -> None:
         """End expired messages at the front of the queue: there may be no taker."""

@@ -25,6 +25,13 @@ _SECOND_NS = 10**9
 _NS_MAX = 2**63 - 1
 
 
+def expired_change(progress: GroupProgress, offset: int, now_ns: int) -> Change:
+    """Return the entry that makes a message a dead letter because its time to live is over."""
+    first_s = progress.returned.get(offset, (0, 0))[1]
+    mark = DeadMark(EXPIRED, progress.deliveries.get(offset, 0), first_s * _SECOND_NS or now_ns, now_ns)
+    return dead_change(offset, mark)
+
+
 class Redelivery:
     """Decides for one consumer group.
 

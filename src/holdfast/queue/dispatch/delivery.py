@@ -92,7 +92,7 @@ class Delivery(Generic[Body]):
     is_settled : bool
         Whether it was acknowledged or given back, or its lease has run out.
     has_expired : bool
-        Whether its lease has run out.
+        Whether its lease has run out, or its group has skipped the message.
     number : int
         The delivery number of its take: it is in hand of another process; 0: none.
     holder : Holder or None
@@ -112,6 +112,7 @@ class Delivery(Generic[Body]):
         "holder",
         "is_open",
         "is_settled",
+        "is_skipped",
         "lease_seconds",
         "number",
         "offset",
@@ -127,7 +128,7 @@ class Delivery(Generic[Body]):
         self._deliverer = deliverer
         self.record = record
         self.holder = holder
-        self.is_settled = self.has_expired = self.is_open = False
+        self.is_settled = self.has_expired = self.is_skipped = self.is_open = False
         self.lease_seconds = self.expires_at = 0.0  # monotonic; the business of ``Leases``
         self.offset, self.timestamp_ns, self.stored_headers, self.payload, _, _ = record
         self.body: Body = self.payload  # type: ignore[assignment] # until it is decoded
@@ -360,6 +361,12 @@ class Leases:
             del by_offset[delivery.offset]
             delivery.is_settled = True
 
+    def skip(self, deliveries: Sequence[Delivery]) -> None:
+        """End leases of messages that their group has skipped."""
+        for delivery in deliveries:
+            delivery.has_expired = delivery.is_skipped = True
+        self.end(deliveries)
+
     def run_out(self) -> list[Delivery]:
         """End the leases whose time is over, and return them; find when the next one may be."""
         now = self.monotonic()
@@ -417,6 +424,12 @@ class Leases:
 
 
 def _stale(delivery: Delivery) -> StaleReceiptError:
+    if delivery.is_skipped:
+        return LeaseExpiredError(
+            f"offset {delivery.offset} was skipped: its group was further behind than max_lag_age or max_lag_bytes "
+            "allows; consume faster, or raise that bound with queue.configure()",
+            offset=delivery.offset,
+        )
     if delivery.has_expired:
         return LeaseExpiredError(
             f"the lease of offset {delivery.offset} ran out after {delivery.lease_seconds:g} s, and the message was "

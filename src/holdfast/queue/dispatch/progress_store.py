@@ -13,7 +13,7 @@ from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.format.constants import ENTRY_DELIVERED, ENTRY_DONE, ENTRY_LOST
-from holdfast.persistence.groups.position_entry import NO_HINT, Change
+from holdfast.persistence.groups.position_entry import NO_HINT, Change, done_changes
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.vote import Vote, outcome_changes, vote_changes
@@ -104,15 +104,15 @@ class ProgressStore:
 
     def finish_offsets(self, offsets: Sequence[int]) -> None:
         """Record messages as finished by offset alone."""
-        runs: list[Change] = []
-        for offset in offsets:
-            if runs and offset == runs[-1].first_offset + runs[-1].count:
-                runs[-1].count += 1
-            else:
-                runs.append(Change(ENTRY_DONE, offset, 1, NO_HINT))
-        if runs:
-            self._positions.append(runs)
+        if offsets:
+            self._positions.append(done_changes(offsets))
             self._free(list(self._unfinished))
+
+    def skip(self, changes: Sequence[Change]) -> None:
+        """Note what is skipped; the files that this finishes are retired by the next pass."""
+        self._positions.append(changes)
+        for sequence in list(self._unfinished):
+            self._look_at_file(sequence)
 
     def note(self, changes: Sequence[Change]) -> None:
         """Note what changes together."""

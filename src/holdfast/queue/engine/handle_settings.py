@@ -13,8 +13,10 @@ from holdfast.persistence.filesystem.layout import QueueDirectory, read_settings
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, change_group, find_group, set_command
 from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN
+from holdfast.persistence.groups.retention import Bounds, Retention
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.queue_options import Options
+from holdfast.queue.options.retention import retention_of
 from holdfast.queue.options.retry_policy import RetryPolicy
 from holdfast.queue.options.settings import (
     DEFAULTS,
@@ -229,6 +231,27 @@ class HandleSettings:
     def _group_of(self, names: frozenset[str]) -> str:
         """Return the group that settings belong to; those of a queue belong to any."""
         return self._group if names is GROUP_SETTINGS else DEFAULT_GROUP
+
+
+def stored_retention(storage: Storage, directory: QueueDirectory) -> Retention:
+    """Return what a queue keeps, as the disk has it; everything, if its settings were lost.
+
+    Raises UnsupportedVersionError, StorageError.
+    """
+    document = read_settings(storage, directory)
+    return Retention(kept=Bounds()) if document is None else retention_of(_completed(document, directory))
+
+
+def stored_queue_settings(storage: Storage, directory: QueueDirectory) -> Settings:
+    """Return the settings of a queue, as the disk has them; the defaults, if they were lost.
+
+    Another handle of this process may have changed them. Raises UnsupportedVersionError, StorageError.
+    """
+    return _completed(read_settings(storage, directory) or {}, directory)
+
+
+def _completed(document: Document, directory: QueueDirectory) -> Settings:
+    return {**DEFAULTS, **read_stored(document, directory.identity)}
 
 
 def settings_lost(path: Path, root: Path, group: str) -> CorruptionError:

@@ -48,7 +48,7 @@ from holdfast.queue.dispatch.log_cursor import GroupLog
 from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.coordinators import Coordinator
-from holdfast.queue.engine.handle_settings import HandleSettings
+from holdfast.queue.engine.handle_settings import HandleSettings, stored_retention
 from holdfast.queue.engine.lock_advice import owned_group, owned_writes
 from holdfast.queue.engine.ports import Consumer, Producer
 from holdfast.queue.engine.reading import make_read_side, with_reserve
@@ -300,9 +300,10 @@ class QueueHandle:
         own: GroupProgress | None = None,
         sync: Callable[[], object] | None = None,
     ) -> None:
-        """Retire the data files that every group has finished."""
+        """Retire the data files that every group has finished, and that the queue does not keep."""
+        retention = stored_retention(self.storage, self.directory)
         retire_finished_files(
-            self.directory, self.files, self.clock, own_group=own_group, own_progress=own, sync_own=sync
+            self.directory, self.files, self.clock, retention, own_group=own_group, own_progress=own, sync_own=sync
         )
 
     # -- What a handle may do ----------------------------------------------------------------------------------------
@@ -362,6 +363,8 @@ class QueueHandle:
         The write side goes first: the next owner of the group finds the log recovered, or recovers it.
         """
         own = self._beside is None
+        if not own and self.read_side is not None:
+            self.group_readers.pop(self.options.group, None)  # the handle with the write side stays open
         writes = (self.coordinator, self.write_side) if own else ()
         parts = (*writes, self.read_side, self.batches if own else None, self.look_side)
         with self.settings.changing, ExitStack() as closing:  # each one, even if another raises; the last one first

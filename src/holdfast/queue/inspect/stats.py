@@ -8,6 +8,7 @@ from typing import NamedTuple
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.groups.pause_file import read_pause
+from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.queue.engine.queue_handle import QueueHandle
 
 
@@ -53,6 +54,11 @@ class QueueStats:
         The reason of the pause, which may be empty; None: it is not paused.
     dedup_forgotten : int
         Deduplication ids that the same handle forgot before their time, because there were more than ``dedup_max``.
+    skipped : int
+        Messages that the group has skipped since it was made, because it was further behind than its ``max_lag_age`` or
+        ``max_lag_bytes`` allows.
+    oldest_prepared_seconds : float or None
+        How long the oldest prepared transaction has been holding messages of the group; None if there is none.
     """
 
     depth: int
@@ -71,6 +77,8 @@ class QueueStats:
     dropped: int
     paused: str | None
     dedup_forgotten: int
+    skipped: int
+    oldest_prepared_seconds: float | None
 
 
 class Counts(NamedTuple):
@@ -106,6 +114,8 @@ def gather_stats(handle: QueueHandle, clock: Clock, counts: Counts) -> QueueStat
         dropped=counts.dropped,
         paused=_pause_reason(handle),
         dedup_forgotten=counts.dedup_forgotten,
+        skipped=reader.progress.skipped_count if reader is not None else 0,
+        oldest_prepared_seconds=_age_of_oldest_vote(reader.progress, clock) if reader is not None else None,
         lost=max(recovery.lost_count, reader.progress.lost_count if reader is not None else 0),
     )
 
@@ -119,6 +129,11 @@ def _age_of_oldest(handle: QueueHandle, clock: Clock, next_offset: int) -> tuple
         return None, 0.0
     age = (clock.time_ns() - oldest[0]) / 1e9
     return max(age, known), max(0.0, -age)
+
+
+def _age_of_oldest_vote(progress: GroupProgress, clock: Clock) -> float | None:
+    prepared = [vote.timestamp_ns for vote in list(progress.votes.values())]
+    return max(0.0, (clock.time_ns() - min(prepared)) / 1e9) if prepared else None
 
 
 def _pause_reason(handle: QueueHandle) -> str | None:

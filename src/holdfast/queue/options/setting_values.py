@@ -121,6 +121,10 @@ def read_whole_or_none(takes: str, value: Any) -> int | None:
     return None if value in (None, _NO_BOUND) else _whole(f'{takes}, or "{_NO_BOUND}"', value)
 
 
+def _seconds_or_none(takes: str, value: Any) -> float | None:
+    return None if value in (None, _NO_BOUND) else read_seconds(f'{takes}, or "{_NO_BOUND}"', value)
+
+
 def _known_keys(value: Mapping[str, Any], known: Iterable[str]) -> None:
     for key in value:
         if key not in known:
@@ -167,6 +171,7 @@ def _expired(value: Any) -> str:
 
 
 _bytes = partial(_whole, "a number of bytes")
+_seconds_or_no_bound = partial(_seconds_or_none, "a number of seconds above 0")
 _above_zero = partial(read_seconds, "a number of seconds above 0")
 
 _SETTINGS: dict[str, Callable[[Any], Any]] = {
@@ -177,10 +182,17 @@ _SETTINGS: dict[str, Callable[[Any], Any]] = {
     "max_bytes": partial(read_whole_or_none, "a number of bytes"),
     "dedup_window": partial(read_seconds, "a number of seconds from 0 on"),
     "dedup_max": partial(_whole, "a number of ids"),
+    "retain_age": _seconds_or_no_bound,
+    "retain_bytes": partial(read_whole_or_none, "a number of bytes"),
+    "retain_messages": partial(read_whole_or_none, "a number of messages"),
+    "data_file_max_age": _seconds_or_no_bound,
+    "min_free_bytes": partial(read_whole_or_none, "a number of bytes"),
     "max_deliveries": partial(read_whole_or_none, "a number from 1 on"),
     "backoff": _backoff,
     "lease_seconds": _above_zero,
     "dead_letter_seconds": _above_zero,
     "expired": _expired,
+    "max_lag_age": _seconds_or_no_bound,
+    "max_lag_bytes": partial(read_whole_or_none, "a number of bytes"),
 }
 """What reads the value of each setting."""

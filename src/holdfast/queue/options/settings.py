@@ -14,6 +14,7 @@ from holdfast.persistence.format.constants import DEDUP_SLOTS_MAX
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.arguments import DATA_FILE_BYTES_MIN, check_sizes
 from holdfast.queue.options.put_options import Seconds, as_seconds
+from holdfast.queue.options.retention import LAG_SETTINGS, checked_retention
 from holdfast.queue.options.retry_policy import Backoff, RetryPolicy, retry_policy
 from holdfast.queue.options.setting_values import UnfitError, nearest, read_setting
 
@@ -28,6 +29,11 @@ class QueueSettings(TypedDict, total=False):
     max_bytes: int | None
     dedup_window: Seconds
     dedup_max: int
+    retain_age: Seconds | None
+    retain_bytes: int | None
+    retain_messages: int | None
+    data_file_max_age: Seconds | None
+    min_free_bytes: int | None
 
 
 class GroupSettings(TypedDict, total=False):
@@ -38,6 +44,8 @@ class GroupSettings(TypedDict, total=False):
     lease_seconds: Seconds
     dead_letter_seconds: Seconds
     expired: Literal["drop", "dead"]
+    max_lag_age: Seconds | None
+    max_lag_bytes: int | None
 
 
 class Settings(QueueSettings, GroupSettings, total=False):
@@ -46,6 +54,7 @@ class Settings(QueueSettings, GroupSettings, total=False):
 
 QUEUE_SETTINGS = frozenset(QueueSettings.__annotations__)
 GROUP_SETTINGS = frozenset(GroupSettings.__annotations__)
+_RETRY_SETTINGS = GROUP_SETTINGS - LAG_SETTINGS
 
 DEFAULTS: Settings = {
     "flush": FlushPolicy.every_commit(),
@@ -55,11 +64,18 @@ DEFAULTS: Settings = {
     "max_bytes": None,
     "dedup_window": 300.0,
     "dedup_max": 100_000,
+    "retain_age": None,
+    "retain_bytes": None,
+    "retain_messages": None,
+    "data_file_max_age": None,
+    "min_free_bytes": None,
     "max_deliveries": 5,
     "backoff": Backoff(),
     "lease_seconds": 30.0,
     "dead_letter_seconds": 14 * 86400.0,
     "expired": "drop",
+    "max_lag_age": None,
+    "max_lag_bytes": None,
 }
 
 
@@ -94,7 +110,8 @@ def checked(settings: Mapping[str, Any]) -> Settings:
     except (TypeError, UsageError) as error:
         raise ConfigError(str(error)) from None
     retry = retry_of(every)
-    every |= {name: getattr(retry, name) for name in GROUP_SETTINGS}
+    every |= {name: getattr(retry, name) for name in _RETRY_SETTINGS}
+    every |= checked_retention(every)
     for name in settings:
         _check_reads_back(name, every[name])
     return cast(Settings, {name: every[name] for name in settings})
@@ -114,7 +131,7 @@ def _read(name: str, value: Any) -> Any:
 
 def retry_of(settings: Mapping[str, Any]) -> RetryPolicy:
     """Return the rules of a group with these settings; those that are missing have their defaults."""
-    return retry_policy(**{name: settings.get(name, DEFAULTS[name]) for name in sorted(GROUP_SETTINGS)})  # type: ignore[literal-required]
+    return retry_policy(**{name: settings.get(name, DEFAULTS[name]) for name in sorted(_RETRY_SETTINGS)})  # type: ignore[literal-required]
 
 
 def stored(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:

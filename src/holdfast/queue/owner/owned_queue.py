@@ -406,11 +406,7 @@ class OwnedQueue:
             if isinstance(delivery, Delivery):
                 found.append(delivery)
             elif delivery is Standing.TAKEN_AWAY:
-                raise LeaseExpiredError(
-                    f"the lease of offset {offset} ran out, and the message was given back; work inside "
-                    "`with delivery:`, call extend(), or receive it with a longer lease_seconds",
-                    offset=offset,
-                )
+                raise _taken_away(offset, is_finished=side.progress.is_finished(offset))
             elif verb in ("extend", "commit") or (verb == "ack" and delivery is not Standing.FINISHED):
                 raise StaleReceiptError(
                     f"the delivery of offset {offset} was acknowledged or given back before; "
@@ -502,6 +498,21 @@ class Committing:
 
     def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
         raise AssertionError("no client enters a delivery of the owner")
+
+
+def _taken_away(offset: int, *, is_finished: bool) -> LeaseExpiredError:
+    """Return the error for a delivery that its owner took away; ``is_finished``: so the message does not come again."""
+    if is_finished:
+        text = (
+            f"offset {offset} was taken away and is finished: its group skipped it, being further behind than "
+            "max_lag_age or max_lag_bytes allows, or its lease ran out and another consumer finished it"
+        )
+    else:
+        text = (
+            f"the lease of offset {offset} ran out, and the message was given back; work inside "
+            "`with delivery:`, call extend(), or receive it with a longer lease_seconds"
+        )
+    return LeaseExpiredError(text, offset=offset)
 
 
 def place_of(delivery: Delivery) -> Place:

@@ -331,9 +331,19 @@ class WriteSide(Upkeep):
             offsets = self._writer.append_batch(payloads, headers, commit_record)
         return offsets
 
-    def _roll(self) -> None:
+    def _roll(self, *, is_full: bool = True) -> None:
         self._prepare_to_leave()
-        self._writer.roll()
+        self._writer.roll(is_full=is_full)
+
+    def roll_if_old(self, age_ns: int, now_ns: int) -> bool:
+        """Begin the next data file if the active one has a message of that age; return whether it did."""
+        with self._append_lock:
+            oldest_ns = self._writer.oldest_ns
+            if self._lifecycle.refusal is not None or oldest_ns is None or now_ns - oldest_ns < age_ns:
+                return False
+            self._writer.check_fence()
+            self._roll(is_full=False)
+            return True
 
     def _prepare_to_leave(self) -> None:
         """Make durable what only the active file says, and end decisions that need no other queue's files."""

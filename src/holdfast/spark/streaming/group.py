@@ -18,6 +18,7 @@ from holdfast.persistence.groups.position_entry import NO_HINT, Change
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.log.log_files import LogFiles
+from holdfast.queue.engine.handle_settings import stored_retention
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.spark.streaming.log import StreamLog
 
@@ -93,7 +94,7 @@ def finish_below(log: StreamLog, group: str, offset: int) -> None:
             raise _locked(log, group)
         if floors and any(floors[0] < name.first_offset <= offset for name in log.names):
             files = LogFiles(log.storage, log.directory, log.queue_id)
-            retire_finished_files(log.directory, files, clock)
+            retire_finished_files(log.directory, files, clock, stored_retention(log.storage, log.directory))
 
 
 def _locked(log: StreamLog, group: str) -> QueueLockedError:

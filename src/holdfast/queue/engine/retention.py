@@ -1,0 +1,250 @@
+"""Removes what retention does not keep, while a queue is open: the pass of its owner. docs/retention.md.
+
+A pass begins a new data file if the active one is old. For each group it finishes dead letters that were kept long
+enough, ends messages whose ``ttl`` is over, moves a group on that is too far behind, and warns of old votes. Then it
+retires files. Each step can be done again: a crash or an error between two of them leaves the rest to the next pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from holdfast.errors import HoldfastError
+from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.groups.group_files import GroupInfo, groups_locked, list_groups, progress_reader
+from holdfast.persistence.groups.group_visit import visit_group
+from holdfast.persistence.groups.position_entry import Change, done_changes
+from holdfast.persistence.groups.position_run import apply_run
+from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.groups.retention import Distances, skipped_changes
+from holdfast.persistence.log.log_reader import Record
+from holdfast.queue.consumer.read_side import ReadSide
+from holdfast.queue.consumer.redelivery import expired_change
+from holdfast.queue.engine.expiry import Expiries
+from holdfast.queue.engine.handle_settings import stored_queue_settings
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.put_options import as_ns
+from holdfast.queue.options.retention import lag_of
+from holdfast.queue.options.settings import DEFAULTS, Settings, read_stored
+from holdfast.threads import start_thread
+
+logger = logging.getLogger("holdfast")
+
+PASS_SECONDS = 60.0
+"""Between two passes, if no data file was begun meanwhile."""
+
+OLD_VOTE_SECONDS = 86_400.0
+"""A prepared transaction that waits for so long has probably been forgotten."""
+
+_EXPIRED_MAX = 1000
+"""Messages whose time is over that one step ends."""
+
+_SECOND_NS = 10**9
+
+
+class RetentionPass:
+    """The passes over one queue that is open here with its write side.
+
+    Parameters
+    ----------
+    handle : QueueHandle
+        The queue; its ``group_readers`` are the groups that are open here.
+    """
+
+    def __init__(self, handle: QueueHandle) -> None:
+        self._handle = handle
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._is_running = False
+        self._due = handle.clock.monotonic() + PASS_SECONDS
+        self._seen_sequence = handle.require_write_side().end()[0]
+        self._expiries = Expiries(handle.files)
+        self._told: set[bytes] = set()
+        self._told_error = ""
+
+    # -- When --------------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Start a pass in a thread if one is due; does not wait for it."""
+        handle = self._handle
+        now, sequence = handle.clock.monotonic(), handle.require_write_side().end()[0]
+        has_grown = sequence != self._seen_sequence and handle.settings.values["max_bytes"] is not None
+        if self._is_running or (now < self._due and not has_grown):
+            return
+        self._due, self._seen_sequence, self._is_running = now + PASS_SECONDS, sequence, True
+        if start_thread(self._run_logged, "holdfast-retention", self._end_soon) is None:
+            self._is_running = False
+
+    def _run_logged(self) -> None:
+        try:
+            self.run()
+            self._told_error = ""
+        except HoldfastError as error:
+            if not self._is_over and str(error) != self._told_error:  # once, and not each minute
+                logger.warning("retention of %s: %s; the next pass tries again", self._handle.path, error)
+            self._told_error = str(error)
+        finally:
+            self._is_running = False
+
+    def _end_soon(self) -> None:
+        self._is_over = True
+
+    def stop(self) -> None:
+        """Begin no pass any more; waits for the step of one that is under way."""
+        self._is_over = True
+        with self._lock:
+            pass
+
+    def run(self) -> None:
+        """Do one pass.
+
+        Raises
+        ------
+        HoldfastError
+            A step could not be done; the others were.
+        """
+        steps: list[Callable[[], object]] = [self._roll, self._look_after_groups, self._handle.reclaim]
+        errors: list[HoldfastError] = []
+        for step in steps:
+            with self._lock:
+                if self._is_over:
+                    return
+                try:
+                    with storage_errors("retention", self._handle.path):
+                        step()
+                except HoldfastError as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+    # -- What --------------------------------------------------------------------------------------------------------
+
+    def _roll(self) -> None:
+        handle = self._handle
+        age = stored_queue_settings(handle.storage, handle.directory)["data_file_max_age"]
+        if age is not None:
+            handle.require_write_side().roll_if_old(as_ns(age, "data_file_max_age"), handle.clock.time_ns())
+
+    def _look_after_groups(self) -> None:
+        handle = self._handle
+        handle.files.refresh()
+        distances = Distances(handle.directory, handle.files, handle.clock.time_ns())
+        groups = [self._attended(info) for info in list_groups(handle.storage, handle.directory)]
+        expired = self._expired(groups)
+        for group in groups:
+            if self._is_over:
+                return
+            self._tell_old_votes(group)
+            if group.settings is None:
+                continue
+            end = distances.end_of(distances.outside(lag_of(group.settings)))
+            before = group.progress.skipped_count
+            if group.side is not None:
+                self._look_after_open(group.side, end, expired)
+            else:
+                self._visit(group, group.settings, end, expired)
+            self._tell_skipped(group, group.progress.skipped_count - before)
+
+    def _attended(self, info: GroupInfo) -> _Attended:
+        """Return a group with its settings and its progress: of the owner here, or as the disk has it."""
+        handle = self._handle
+        settings: Settings | None = None
+        if info.settings is not None:
+            document = handle.directory.group_document(info.name)
+            settings = {**DEFAULTS, **read_stored(info.settings, document)}
+        side = handle.group_readers.get(info.name)
+        if side is not None:
+            side.sweep()
+            return _Attended(info.name, settings, side.progress, side)
+        reader = progress_reader(handle.storage, handle.directory, handle.queue_id, info)
+        return _Attended(info.name, settings, reader.refresh(), None)
+
+    def _expired(self, groups: Sequence[_Attended]) -> list[tuple[Record, int]]:
+        """Return messages whose time to live is over, for any of these groups."""
+        known = [group for group in groups if group.settings is not None]
+        if not known:
+            return []
+        handle, first = self._handle, min(group.progress.floor for group in known)
+        now, end = handle.clock.time_ns(), handle.require_write_side().end()
+        try:
+            return self._expiries.find(first, end, now, lambda offset: any(each.may_expire(offset) for each in known))
+        except BaseException:
+            self._expiries = Expiries(handle.files)
+            raise
+
+    def _look_after_open(self, side: ReadSide, end: int, expired: Sequence[tuple[Record, int]]) -> None:
+        for at in range(0, len(expired), _EXPIRED_MAX):  # takers beside it wait for a step at the most
+            side.expire(expired[at : at + _EXPIRED_MAX])
+        side.move_on(end)
+
+    def _visit(self, group: _Attended, settings: Settings, end: int, expired: Sequence[tuple[Record, int]]) -> None:
+        """Look after a group that has no owner; if it has one, that one does it."""
+        handle, now_ns = self._handle, self._handle.clock.time_ns()
+
+        def changes(progress: GroupProgress) -> list[Change]:
+            return [*_ended(progress, settings, expired, now_ns), *skipped_changes(progress, end)]
+
+        new = changes(group.progress)
+        if not new:
+            return
+        with groups_locked(handle.storage, handle.directory, handle.clock):
+            if visit_group(handle.storage, handle.directory, handle.queue_id, handle.clock, group.name, changes):
+                apply_run(new, group.progress)
+
+    def _tell_skipped(self, group: _Attended, count: int) -> None:
+        if count:
+            logger.warning(
+                "%s: group %r was further behind than max_lag_age or max_lag_bytes allows: %d messages were skipped",
+                self._handle.path,
+                group.name,
+                count,
+            )
+
+    def _tell_old_votes(self, group: _Attended) -> None:
+        now = self._handle.clock.time_ns()
+        for vote in list(group.progress.votes.values()):
+            age = (now - vote.timestamp_ns) / _SECOND_NS
+            if age >= OLD_VOTE_SECONDS and vote.nonce not in self._told:
+                self._told.add(vote.nonce)
+                logger.warning(
+                    "%s: transaction %r is prepared since %d hours and keeps messages of group %r on the disk: commit "
+                    "or abort it (`holdfast prepared`)",
+                    self._handle.path,
+                    vote.id,
+                    age / 3600,
+                    group.name,
+                )
+
+
+class _Attended(NamedTuple):
+    """A group in a pass; its settings are None if they were lost: what they keep is not known."""
+
+    name: str
+    settings: Settings | None
+    progress: GroupProgress
+    side: ReadSide | None
+
+    def may_expire(self, offset: int) -> bool:
+        """Whether a message can still end by its time to live."""
+        return self.side.may_expire(offset) if self.side is not None else self.progress.may_end(offset)
+
+
+def _ended(
+    progress: GroupProgress, settings: Settings, expired: Sequence[tuple[Record, int]], now_ns: int
+) -> list[Change]:
+    """Return the entries that finish old dead letters, and end what has expired and is not in hand."""
+    old_ns = now_ns - as_ns(settings["dead_letter_seconds"], "dead_letter_seconds")
+    old = [offset for offset, mark in progress.dead.items() if mark.last_failure_ns <= old_ns]
+    over = [
+        record[0]
+        for record, expires_ns in expired
+        if progress.may_end(record[0])
+        and not progress.is_out(record[0])
+        and progress.is_over(record[0], expires_ns, now_ns)
+    ][:_EXPIRED_MAX]
+    if settings["expired"] == "drop":
+        return done_changes(sorted([*old, *over]))
+    return [*done_changes(sorted(old)), *(expired_change(progress, offset, now_ns) for offset in over)]
