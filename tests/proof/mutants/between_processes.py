@@ -436,6 +436,14 @@ BETWEEN_PROCESSES = (
         "        if nonce not in self._unnoted:\n",
         "owners",
     ),
+    Mutation(
+        "asked-queue-looks-owned",
+        "Who asks a closed queue for an outcome holds its lock, and a program that opens it meanwhile fails.",
+        "queue/prepared/other_queues.py",
+        "is_visitor=True",
+        "is_visitor=False",
+        "in doubt",
+    ),
     # -- The end of an owner -------------------------------------------------------------------------------------------
     Mutation(
         "waiting-request-counted-as-done",

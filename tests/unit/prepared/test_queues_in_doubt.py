@@ -1,5 +1,7 @@
 """What a crash leaves of a transaction over two queues: whoever prepared asks whoever decides, in any order."""
 
+import threading
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -7,10 +9,17 @@ import pytest
 
 import holdfast
 from holdfast import HoldfastError, PersistentQueue
+from holdfast.clock import SystemClock
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.commit_record import Participant
+from holdfast.queue.engine.coordinators import Coordinator, Outcome
+from holdfast.queue.options.queue_options import Mode
+from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from support.builders.handles import end_commit_records, handle_of
 from support.builders.transactions import cut_power, kill, open_queue, waiting
 from support.owners.machine_link import machine_links
+from support.processes.threads import Threads
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.half_commits import ASIDE, HUB, OUTCOMES, decided, writes_log
 
@@ -167,3 +176,27 @@ def test_a_participant_that_cannot_follow_now_follows_later() -> None:
     storage = kill(storage, hub)
     with open_queue(storage, ASIDE) as aside, open_queue(storage, HUB) as hub:
         assert found(hub, aside) == ([b"new"], [b"new"])
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_queue_is_opened_while_another_one_asks_it_for_an_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: Threads, mode: Mode
+) -> None:
+    """That has its lock for a moment, and is waited for: no program fails because another one has just died."""
+    with PersistentQueue(tmp_path / "hub") as hub:
+        participant = Participant("../hub", hub.queue_id)
+    outcome, asked, answers = Coordinator.outcome, threading.Event(), list[Outcome]()
+
+    def slow_outcome(coordinator: Coordinator, nonce: bytes) -> Outcome:
+        asked.set()
+        time.sleep(0.3)  # so that the other one meets the lock
+        return outcome(coordinator, nonce)
+
+    monkeypatch.setattr(Coordinator, "outcome", slow_outcome)
+    ask = asking(OsStorage(), SystemClock(), tmp_path / "aside")
+    threads.start(lambda: answers.append(ask(participant, b"n" * 16)))
+    assert asked.wait(5)
+    with PersistentQueue(tmp_path / "hub", mode=mode) as hub:
+        assert hub.put(b"a") == 0
+    threads.join()
+    assert answers == [Outcome.ABORTED]

@@ -137,10 +137,11 @@ def acquire(
     timeout: float,
     owned: Owned,
     guard: Callable[[], Guard] = Guard,
+    is_visitor: bool = False,
 ) -> SideLock:
     """Take the lock at ``path``. Parameters and errors: as for :func:`acquiring`."""
     lock = None
-    steps = acquiring(storage, path, clock, timeout=timeout, owned=owned, guard=guard)
+    steps = acquiring(storage, path, clock, timeout=timeout, owned=owned, guard=guard, is_visitor=is_visitor)
     try:
         lock = next(steps)
         next(steps, None)
@@ -160,6 +161,7 @@ def acquiring(
     timeout: float,
     owned: Owned,
     guard: Callable[[], Guard] = Guard,
+    is_visitor: bool = False,
 ) -> Generator[SideLock, None, None]:
     """Take the lock at ``path`` in two steps: yield it while the guard is held, then release the guard.
 
@@ -174,6 +176,8 @@ def acquiring(
         What it guards, for error messages.
     guard : callable
         Makes a context that is held while trying. If all use the same guard, a locked file always names its owner.
+    is_visitor : bool
+        As of :func:`try_acquire`.
 
     Raises
     ------
@@ -187,7 +191,7 @@ def acquiring(
         lock, held = None, guard()
         try:
             with held:
-                lock = try_acquire(storage, path)
+                lock = try_acquire(storage, path, is_visitor=is_visitor)
                 if lock is not None:
                     yield lock
                     return

@@ -225,7 +225,7 @@ def _locked(storage: Storage, clock: Clock, directory: QueueDirectory, group: st
         elsewhere="open it with mode='shared' there; or call configure() in that process, or stop it first",
     )
     guard = partial(groups_locked, storage, directory, clock)
-    return locks.acquire(storage, path, clock, timeout=0, owned=owned, guard=guard)
+    return locks.acquire(storage, path, clock, timeout=0, owned=owned, guard=guard, is_visitor=True)
 
 
 def _settings_of(storage: Storage, directory: QueueDirectory) -> Document:

@@ -196,6 +196,7 @@ class QueueHandle:
             timeout=self.options.lock_timeout,
             owned=owned_writes(self.path),
             guard=self.groups_locked,
+            is_visitor=self.options.is_visitor,
         )
         try:
             lock = next(steps)

@@ -19,7 +19,8 @@ MODES = get_args(Mode)
 class Options:
     """What one handle asks for: see :class:`PersistentQueue`. ``settings`` are those that the program has given.
 
-    An owner opens its parts with two more modes: "write_side", and "read_side" for a group beside it.
+    An owner opens its parts with two more modes: "write_side", and "read_side" for a group beside it. A visitor has the
+    write side for a moment only, and others wait for its end.
     """
 
     mode: str
@@ -30,6 +31,7 @@ class Options:
     redact: Callable[[str], str] | None = None
     any_file_system: bool = False
     can_own: bool = True
+    is_visitor: bool = False
 
     @property
     def writes(self) -> bool:

@@ -38,7 +38,7 @@ def asking(storage: Storage, clock: Clock, root: Path, *, may_wait: bool = True)
         outcome = _of_owner(storage, directory.root, participant, nonce) if may_wait else None
         if outcome is not None:
             return outcome
-        options = Options("write_side", "default", {"flush": FlushPolicy.every_commit()})
+        options = Options("write_side", "default", {"flush": FlushPolicy.every_commit()}, is_visitor=True)
         try:
             handle = QueueHandle(storage, clock, directory.root, options)
         except HoldfastError as error:
