@@ -437,6 +437,14 @@ BETWEEN_PROCESSES = (
         "owners",
     ),
     Mutation(
+        "in-doubt-followed-without-a-commit",
+        "A client was killed before the commit was decided; the part that it had prepared is committed all the same.",
+        "queue/client/shared_resolver.py",
+        "Follow(found.id, found.nonce, outcome is Outcome.COMMITTED)",
+        "Follow(found.id, found.nonce, True)",
+        "in doubt",
+    ),
+    Mutation(
         "asked-queue-looks-owned",
         "Who asks a closed queue for an outcome holds its lock, and a program that opens it meanwhile fails.",
         "queue/prepared/other_queues.py",

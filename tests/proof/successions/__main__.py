@@ -17,15 +17,23 @@ from proof.successions.reign import BrokenError, Plan, Reign
 @click.option("--seed", default=20240521, show_default=True)
 @click.option("--processes", default=8, show_default=True, help="How many work at once.")
 @click.option("--queues", default=2, show_default=True, help="How many queues they share.")
+@click.option("--servers", default=1, show_default=True, help="How many processes only own a queue, beside those.")
 @click.option("--lease-seconds", default=2.0, show_default=True, help="Of each message in hand.")
 @click.option("--wedged-seconds", default=60.0, show_default=True, help="Who does nothing for so long is wedged.")
 @click.option("--on-disk", is_flag=True, help="Keep the files where temporary files go, and not in memory.")
 def main(
-    rounds: int, seed: int, processes: int, queues: int, lease_seconds: float, wedged_seconds: float, on_disk: bool
+    rounds: int,
+    seed: int,
+    processes: int,
+    queues: int,
+    servers: int,
+    lease_seconds: float,
+    wedged_seconds: float,
+    on_disk: bool,
 ) -> None:
     """Kill and stop owners and clients, and see whether anything was lost, doubled or wedged."""
     run, began = Run("successions"), time.monotonic()
-    plan = Plan(rounds, seed, processes, queues, lease_seconds, wedged_seconds)
+    plan = Plan(rounds, seed, processes, queues, servers, lease_seconds, wedged_seconds)
     with workplace(on_disk) as place:
         try:
             tally = Reign(place, plan).run()

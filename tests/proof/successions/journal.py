@@ -49,6 +49,8 @@ class Call:
         How many messages it takes at most.
     once : bool
         Whether its only key is its ``dedup_id``.
+    is_over_two : bool
+        Whether it is a commit over two queues: its receipts are of ``queue``, and its keys say whose they are.
     outcome : str
         Empty: it returned. Otherwise the name of its error, or :data:`CUT`.
     detail : str
@@ -68,6 +70,7 @@ class Call:
     receipts: list[Receipt] = field(default_factory=list)
     count: int = 0
     once: bool = False
+    is_over_two: bool = False
     end: float = math.inf
     outcome: str = CUT
     detail: str = ""
@@ -132,8 +135,8 @@ class Journal:
 
 
 def _noted(result: Any) -> dict[str, Any]:
-    """Return what is noted of a result: an offset, or messages."""
-    if isinstance(result, bool) or result is None:
+    """Return what is noted of a result: an offset, or messages; nothing of offsets in several queues."""
+    if isinstance(result, bool | dict) or result is None:
         return {}
     if isinstance(result, int):
         return {"first": result}
@@ -163,6 +166,11 @@ def read(directory: Path) -> Iterator[Call]:
 def key_of(payload: bytes) -> str:
     """Return the key of a message."""
     return payload.split(b" ", 1)[0].decode()
+
+
+def queue_of_key(key: str) -> int:
+    """Return the queue that a message was put into."""
+    return int(key.partition(":")[0])
 
 
 def payload_of(key: str, size: int) -> bytes:

@@ -8,12 +8,12 @@ as a whole, or not at all. Offsets grow with time. No call fails without a reaso
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.queue.client.membership import OWNERS_MAX
-from proof.successions.journal import CUT, Call, Receipt
+from proof.successions.journal import CUT, Call, Receipt, queue_of_key
 
 LOST, DOUBLED, AGAIN, TWO_HANDS, HALF, ORDER, FAILED, INVENTED = (
     "lost",
@@ -32,6 +32,11 @@ OWNER_SECONDS = 25.0
 _GIVES_UP = ("RetryableError", "QueueLockedError", "CommitUnknownError")
 _FINISHES = ("ack", "commit")
 _LEASES_END = ("LeaseExpiredError", "StaleReceiptError")
+_PREPARED_NOT = ("StaleReceiptError", "LeaseExpiredError")
+"""Of a commit over two queues: the owner has died that was to prepare a part of it. It is aborted."""
+
+_DECIDED_NOT = "was begun with another owner"
+"""In the text of the error if the owner is gone that was to decide a commit over two queues: perhaps in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +89,12 @@ class Message:
 
 
 class Judge:
-    """Judges the calls on one queue.
+    """Judges the calls on all queues.
 
     Parameters
     ----------
     calls : iterable of Call
-        All of them; the last ones have drained the queue.
+        All of them; the last ones have drained the queues.
     ended : mapping of int to float
         When each worker was killed.
     lease_seconds : float
@@ -154,7 +159,7 @@ class Judge:
     def _put_by(self, call: Call) -> None:
         for index, key in enumerate(call.keys):
             self._messages[key].puts.append(call)
-            if call.has_returned:
+            if call.first >= 0:
                 self._messages[key].offsets.setdefault(call.first + index, call)
 
     def _taken_by(self, call: Call) -> None:
@@ -203,6 +208,10 @@ class Judge:
             return
         has_waited = call.end - call.begin >= OWNER_SECONDS
         if call.outcome in _GIVES_UP and (has_waited or self._endings_in(call) >= OWNERS_MAX):
+            return
+        if call.is_over_two and (call.outcome in _PREPARED_NOT and self._endings_in(call)):
+            return
+        if call.is_over_two and call.outcome == "TransactionStateError" and _DECIDED_NOT in call.detail:
             return
         if call.outcome in _LEASES_END and call.end > self._leased_until(call):
             return
@@ -261,13 +270,18 @@ class Judge:
             for key, message in self._messages.items()
             if not message.finishes and not message.may_finish and any(map(self._has_happened, message.puts))
         ]
-        gets = sum(call.count for call in self._calls if call.verb == "get" and call.outcome == CUT)
         self.excused = len(missing)
-        if len(missing) <= gets:
-            return
+        gets = Counter[int]()
+        for call in self._calls:
+            if call.verb == "get" and call.outcome == CUT:
+                gets[call.queue] += call.count
+        counts = Counter(queue_of_key(key) for key, _ in missing)
         for key, message in missing:
-            calls = [each.call for each in message.deliveries.values()]
-            self._say(LOST, f"message {key}; gets in flight may have taken {gets}", *message.puts, *calls)
+            queue = queue_of_key(key)
+            if counts[queue] > gets[queue]:
+                calls = [each.call for each in message.deliveries.values()]
+                text = f"message {key}; gets in flight may have taken {gets[queue]}"
+                self._say(LOST, text, *message.puts, *calls)
 
     def _has_happened(self, put: Call) -> bool:
         """Whether a put has surely happened: it returned, or a message of it was seen."""
@@ -275,8 +289,17 @@ class Judge:
 
     def _judge_order(self) -> None:
         """Look for a put that returned before another began, and has a larger offset; and for shared offsets."""
-        puts = [each for each in self._calls if each.verb in ("put", "commit") and each.keys and not each.once]
-        returned = [each for each in puts if each.has_returned]
+        placed = [each for each in self._calls if each.verb in ("put", "commit") and each.first >= 0 and not each.once]
+        for queue in sorted({each.queue for each in placed}):
+            self._judge_order_of([each for each in placed if each.queue == queue and each.keys])
+        taken: dict[tuple[int, int], str] = {}
+        for key, message in self._messages.items():
+            for offset, call in message.offsets.items():
+                if taken.setdefault((queue_of_key(key), offset), key) != key:
+                    other = taken[queue_of_key(key), offset]
+                    self._say(ORDER, f"offset {offset} has the messages {key} and {other}", call)
+
+    def _judge_order_of(self, returned: Sequence[Call]) -> None:
         by_end = sorted(returned, key=lambda call: call.end)
         ended, last = 0, None
         for call in returned:
@@ -286,8 +309,3 @@ class Judge:
                 ended += 1
             if last is not None and last.first >= call.first:
                 self._say(ORDER, "a later put has a smaller offset", last, call)
-        taken: dict[int, str] = {}
-        for key, message in self._messages.items():
-            for offset, call in message.offsets.items():
-                if taken.setdefault(offset, key) != key:
-                    self._say(ORDER, f"offset {offset} has the messages {key} and {taken[offset]}", call)

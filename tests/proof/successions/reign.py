@@ -8,6 +8,8 @@ import signal
 import statistics
 import time
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from support.processes.children import Child
 WEDGED, DAMAGED = "wedged", "damaged"
 
 PAUSE_SECONDS = 0.15
-OWNER_SHARE, STOP_SHARE, MAY_NOT_OWN_SHARE = 0.5, 0.2, 0.2
+OWNER_SHARE, STOP_SHARE, MAY_NOT_OWN_SHARE, FORKED_SHARE = 0.5, 0.2, 0.2, 0.2
 STOPS_SECONDS = (0.02, 0.3, 1.0, 3.0, 6.0)
 """For how long a process is stopped; some are longer than leases and hellos."""
 
@@ -55,6 +57,8 @@ class Plan:
         Of all choices.
     processes, queues : int
         How many there are.
+    servers : int
+        How many processes only own, beside those.
     lease_seconds : float
         Of each group.
     wedged_seconds : float
@@ -65,6 +69,7 @@ class Plan:
     seed: int
     processes: int = 8
     queues: int = 1
+    servers: int = 0
     lease_seconds: float = 2.0
     wedged_seconds: float = 30.0
 
@@ -77,6 +82,9 @@ class Tally:
     owners_killed: int = 0
     stops: int = 0
     owners_stopped: int = 0
+    forked: int = 0
+    servers: int = 0
+    over_two: int = 0
     calls: Counter[str] = field(default_factory=Counter)
     messages_put: int = 0
     excused: int = 0
@@ -92,7 +100,10 @@ class Tally:
             "stops": self.stops,
             "of them of owners ": self.owners_stopped,
             "calls returned": sum(self.calls.values()),
+            "processes that were forked": self.forked,
+            "processes that only owned": self.servers,
             "transactions committed": self.calls["commit"],
+            "of them over two queues": self.over_two,
             "messages put": self.messages_put,
             "messages explained by a get in flight": self.excused,
             "first put after an owner was killed, median": f"{1000 * median:.0f} ms, longest {longest:.1f} s",
@@ -105,8 +116,13 @@ class Worker:
 
     number: int
     child: Child
-    can_own: bool
+    job: Job
     stopped_until: float | None = None
+
+    def gets_on(self, before: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
+        """Whether it has threads, and the journal of each of them has grown."""
+        mine = [name for name in sizes if name.startswith(f"{self.number}.") and "main" not in name]
+        return bool(mine) and all(sizes[name] > before.get(name, 0) for name in mine)
 
 
 class Reign:
@@ -146,9 +162,9 @@ class Reign:
             raise BrokenError(self._plan.seed, [wedged.violation]) from None
         finally:
             for worker in self._all:
-                self._go_on(worker)
-                worker.child.kill()
-                worker.child.wait()
+                if worker.child.is_alive():
+                    self._signal(worker, signal.SIGKILL)
+                    worker.child.wait()
         self._judge()
         return self.tally
 
@@ -157,8 +173,11 @@ class Reign:
     def _begin(self) -> None:
         for _ in range(self._plan.processes):
             self._workers.append(self._start())
+        self._check_each_gets_on()  # so the queues are there
+        for number in range(self._plan.servers):
+            self._workers.append(self._start(serves=number % self._plan.queues))
 
-    def _start(self, *, is_draining: bool = False) -> Worker:
+    def _start(self, *, is_draining: bool = False, serves: int | None = None) -> Worker:
         number = len(self._all)
         can_own = number % self._plan.processes == 0 or self._choice.random() >= MAY_NOT_OWN_SHARE
         job = Job(
@@ -170,15 +189,32 @@ class Reign:
             can_own=can_own or is_draining,
             lease_seconds=self._plan.lease_seconds,
             is_draining=is_draining,
+            is_forked=not is_draining and self._choice.random() < FORKED_SHARE,
+            serves=serves,
         )
-        worker = Worker(number, Child(job), job.can_own)
+        worker = Worker(number, Child(job), job)
+        with suppress(ProcessLookupError, PermissionError):  # it does so, too: whichever is first
+            os.setpgid(worker.child.pid, worker.child.pid)
         self._all.append(worker)
+        self.tally.servers += serves is not None
+        self.tally.forked += job.is_forked and serves is None
         return worker
 
     def _owner(self) -> Worker | None:
         """Return the owner of one of the queues, if it lives."""
         note = read_owner_note(OsStorage(), queue_of(self._place, self._choice.randrange(self._plan.queues)))
-        return next((each for each in self._workers if note is not None and each.child.pid == note.pid), None)
+        if note is None:
+            return None
+        with suppress(ProcessLookupError):
+            group = os.getpgid(note.pid)  # a forked child may be the owner
+            return next((each for each in self._workers if each.child.pid == group), None)
+        return None
+
+    @staticmethod
+    def _signal(worker: Worker, number: signal.Signals) -> None:
+        """Signal a process, and the child that it has forked."""
+        with suppress(ProcessLookupError):
+            os.killpg(worker.child.pid, number)
 
     def _strike(self) -> None:
         """Kill or stop a process."""
@@ -193,11 +229,11 @@ class Reign:
         if target is owner:
             self.tally.owners_killed += 1
             self._owners_ended.append((self._ended[target.number], target.number))
-        self._workers[self._workers.index(target)] = self._start()
+        self._workers[self._workers.index(target)] = self._start(serves=target.job.serves)
 
     def _kill(self, worker: Worker) -> None:
         self._ended[worker.number] = time.monotonic()
-        worker.child.kill()
+        self._signal(worker, signal.SIGKILL)
         worker.child.wait()
         worker.stopped_until = None
         self.tally.kills += 1
@@ -209,13 +245,13 @@ class Reign:
 
     def _stop(self, worker: Worker) -> None:
         seconds = self._choice.choices(STOPS_SECONDS, STOPS_WEIGHTS)[0]
-        os.kill(worker.child.pid, signal.SIGSTOP)
+        self._signal(worker, signal.SIGSTOP)
         worker.stopped_until = max(worker.stopped_until or 0.0, time.monotonic() + seconds)
         self.tally.stops += 1
 
     def _go_on(self, worker: Worker) -> None:
         if worker.stopped_until is not None:
-            os.kill(worker.child.pid, signal.SIGCONT)
+            self._signal(worker, signal.SIGCONT)
             worker.stopped_until = None
 
     def _pause(self, seconds: float) -> None:
@@ -240,14 +276,7 @@ class Reign:
         deadline = time.monotonic() + self._plan.wedged_seconds
         while True:
             sizes = self._sizes()
-            left = [
-                each for each in self._workers
-                if not any(name.startswith(f"{each.number}.") and "main" not in name for name in sizes)
-                or any(
-                    sizes[name] <= before.get(name, 0)
-                    for name in sizes if name.startswith(f"{each.number}.") and "main" not in name
-                )
-            ]  # fmt: skip
+            left = [each for each in self._workers if each.job.serves is None and not each.gets_on(before, sizes)]
             if not left:
                 return
             for each in left:
@@ -266,7 +295,7 @@ class Reign:
         """Have all processes say where their threads are."""
         living = [each for each in self._all if each.child.is_alive()]
         for each in living:
-            os.kill(each.child.pid, signal.SIGUSR1)
+            self._signal(each, signal.SIGUSR1)
         time.sleep(1)
         owner = self._owner()
         stacks = [
@@ -280,7 +309,7 @@ class Reign:
 
     def _end(self) -> None:
         """Have half of them end by themselves, kill the others, and drain the queues; the last ones may own."""
-        order = sorted(self._choice.sample(self._workers, len(self._workers)), key=lambda each: each.can_own)
+        order = sorted(self._choice.sample(self._workers, len(self._workers)), key=lambda each: each.job.can_own)
         for number, worker in enumerate(order):
             if number % 2:
                 self._kill(worker)
@@ -303,11 +332,11 @@ class Reign:
         violations: list[Violation] = []
         calls = list(read(journals_of(self._place)))
         self._count(calls)
+        judge = Judge(calls, self._ended, self._plan.lease_seconds)
+        judge.judge()
+        violations += judge.violations
+        self.tally.excused += judge.excused
         for number in range(self._plan.queues):
-            judge = Judge([each for each in calls if each.queue == number], self._ended, self._plan.lease_seconds)
-            judge.judge()
-            violations += judge.violations
-            self.tally.excused += judge.excused
             report = verify(queue_of(self._place, number))
             if not report.ok:
                 violations.append(Violation(DAMAGED, str(report)))
@@ -318,6 +347,7 @@ class Reign:
         """Take note of what was done, and how soon puts returned after an owner was killed."""
         returned = [each for each in calls if each.has_returned]
         self.tally.calls.update(each.verb for each in returned)
+        self.tally.over_two = sum(each.is_over_two for each in returned)
         self.tally.messages_put = sum(len(each.keys) for each in returned)
         ends = sorted(each.end for each in returned if each.verb == "put")
         for ended, _ in self._owners_ended:

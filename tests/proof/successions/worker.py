@@ -1,13 +1,15 @@
 """A process that puts into shared queues, takes from them and commits transactions until it is killed, or told to end.
 
 It uses what a program has: single messages, batches and ``dedup_id``, ``get`` and ``receive``, all ways to give back,
-transactions that take, put and acknowledge, handles that are closed and opened again. Some processes may not own.
+transactions that take, put and acknowledge, in one queue or over two, handles that are closed and opened again. Some
+processes may not own; some are forked from one that has opened the queues, and keeps them open; some only own.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import math
+import os
 import random
 import signal
 import threading
@@ -16,7 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import holdfast
 from holdfast import Delivery, DeliveryBatch, Empty, HoldfastError, PersistentQueue
+from holdfast.clock import SystemClock
+from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.queue.standing_owner import StandingOwner
 from holdfast.queue.transactions.transaction_state import State
 from proof.successions.journal import Journal, key_of, keys_of, payload_of
 
@@ -29,6 +35,8 @@ REOPEN_SHARE = 0.003
 IDS_PER_SECOND = 20
 IDS_BACK = 4
 FILE_BYTES = 64 * 2**10
+FORKED_SECONDS = 0.2
+"""How often a parent looks whether its child lives."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,10 @@ class Job:
         Above so many messages it takes more than it puts.
     is_draining : bool
         Whether it only takes, until nothing is left.
+    is_forked : bool
+        Whether a child does its work, with copies of the handles that it keeps open: as ``gunicorn --preload`` does.
+    serves : int or None
+        The queue that it only owns, as ``holdfast serve`` does.
     """
 
     place: Path
@@ -66,14 +78,25 @@ class Job:
     lease_seconds: float = 2.0
     backlog_max: int = 300
     is_draining: bool = False
+    is_forked: bool = False
+    serves: int | None = None
 
     def __call__(self) -> None:
         """Work until told to end."""
+        os.setpgid(0, 0)  # a child that is forked from here is killed and stopped with it
         ends = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: ends.set())
         stacks = stacks_of(self.place, self.number).open("w")
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+        if self.serves is not None:
+            owner = StandingOwner(OsStorage(), SystemClock(), queue_of(self.place, self.serves))
+            ends.wait()
+            owner.close()
+            return
         handles = Handles(self, Journal(self._journal("main")))
+        if self.is_forked and not is_child(ends):
+            handles.close()
+            return
         hands = [Hand(self, handles, ends, thread) for thread in range(self.threads)]
         threads = [threading.Thread(target=each.work) for each in hands]
         for each in threads:
@@ -84,6 +107,20 @@ class Job:
 
     def _journal(self, thread: object) -> Path:
         return journals_of(self.place) / f"{self.number}.{thread}"
+
+
+def is_child(ends: threading.Event) -> bool:
+    """Fork; return at once in the child, and in the parent once that has ended, which it has to do well."""
+    pid = os.fork()
+    if not pid:
+        return True
+    while not os.waitpid(pid, os.WNOHANG)[0]:
+        if ends.wait(FORKED_SECONDS):
+            os.kill(pid, signal.SIGTERM)
+            _, status = os.waitpid(pid, 0)
+            assert status == 0, f"a forked child has ended with {status}"
+            return False
+    raise AssertionError("a forked child has ended by itself")
 
 
 def journals_of(place: Path) -> Path:
@@ -212,6 +249,7 @@ class Hand:
             self._receive: (20, 30),
             self._receive_many: (10, 20),
             self._transaction: (10, 15),
+            self._transaction_over_two: (10, 15),
             self._flush: (1, 1),
         }
         weights = [weight[self._takes_more[queue]] for weight in verbs.values()]
@@ -227,26 +265,26 @@ class Hand:
 
     # -- Putting -----------------------------------------------------------------------------------------------------
 
-    def _key(self) -> str:
+    def _key(self, queue: int) -> str:
         self._count += 1
-        return f"{self._prefix}{self._count}"
+        return f"{queue}:{self._prefix}{self._count}"
 
     def _payload(self, key: str) -> bytes:
         return payload_of(key, self._choice.randrange(PAYLOAD_BYTES_MAX))
 
     def _put(self, queue: int) -> None:
-        key = self._key()
+        key = self._key(queue)
         payload = self._payload(key)
         self._journal.call("put", queue, lambda: self._handles[queue].put(payload), keys=[key])
 
     def _put_many(self, queue: int) -> None:
-        keys = [self._key() for _ in range(self._choice.randint(2, BATCH_MAX))]
+        keys = [self._key(queue) for _ in range(self._choice.randint(2, BATCH_MAX))]
         payloads = [self._payload(key) for key in keys]
         self._journal.call("put", queue, lambda: self._handles[queue].put_many(payloads), keys=keys)
 
     def _put_once(self, queue: int) -> None:
         """Put under an id that other processes draw too."""
-        key = f"id.{int(time.monotonic() * IDS_PER_SECOND) - self._choice.randrange(IDS_BACK)}"
+        key = f"{queue}:id.{int(time.monotonic() * IDS_PER_SECOND) - self._choice.randrange(IDS_BACK)}"
         payload = payload_of(key, 10)
         for _ in range(self._choice.choice((1, 1, 2))):
             self._journal.call(
@@ -329,7 +367,7 @@ class Hand:
         transaction = self._handles[queue].begin()
         held = self._take(queue, lambda: [transaction.receive(timeout=TAKE_SECONDS_MAX)], 1)
         receipts = self._receipts(held)
-        keys = [self._key() for _ in range(self._choice.randint(0, 3))]
+        keys = [self._key(queue) for _ in range(self._choice.randint(0, 3))]
         for key in keys:
             transaction.put(self._payload(key))
         transaction.ack(held.deliveries)
@@ -341,3 +379,25 @@ class Hand:
         finally:
             if transaction.state is State.OPEN:
                 self._journal.call("abort", queue, transaction.abort, receipts=receipts)
+
+    def _transaction_over_two(self, queue: int) -> None:
+        """Take a message of one queue, and put others into another one, sometimes into both; any of them decides."""
+        if self._job.queues == 1:
+            self._transaction(queue)
+            return
+        other = self._choice.choice([each for each in range(self._job.queues) if each != queue])
+        order = self._choice.sample((queue, other), 2)
+        transaction = holdfast.transaction(*(self._handles[each] for each in order))
+        taken = self._handles[queue]
+        try:
+            held = self._take(queue, lambda: [transaction.receive(taken, timeout=TAKE_SECONDS_MAX)], 1)
+            transaction.ack(taken, held.deliveries)
+            into = [other] * self._choice.randint(1, 3) + [queue] * self._choice.choice((0, 0, 1))
+            keys = [self._key(each) for each in into]
+            for key, each in zip(keys, into, strict=True):
+                transaction.put(self._handles[each], self._payload(key))
+            receipts = self._receipts(held)
+            self._journal.call("commit", queue, transaction.commit, keys=keys, receipts=receipts, is_over_two=True)
+        finally:
+            if transaction.state is State.OPEN:
+                transaction.abort()
