@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import HoldfastError, PersistentQueue, TransactionNotFoundError
+from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
+from support.owners.machine_link import machine_links
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -43,9 +45,9 @@ def _silence(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "holdfast")
 
 
-def opened(storage: SimulatedStorage) -> PersistentQueue:
+def opened(storage: SimulatedStorage, mode: Mode = "exclusive") -> PersistentQueue:
     """Open the queue, with data files as small as they can be."""
-    return PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=16 * 2**10, clock=FakeClock())
+    return PersistentQueue(ROOT, mode=mode, storage=storage, data_file_bytes=16 * 2**10, clock=FakeClock())
 
 
 def payloads(version: int, part: str) -> list[bytes]:
@@ -150,11 +152,12 @@ def judge(left: SimulatedStorage, allowed: Sequence[tuple[int, ...]], rng: rando
         assert look(queue) == committed, "what was shown is durable"
 
 
-def test_every_crash_shows_whole_versions_and_what_was_interrupted_can_be_tried_again() -> None:
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_every_crash_shows_whole_versions_and_what_was_interrupted_can_be_tried_again(mode: Mode) -> None:
     """At each storage call: killed, without power, and with some of what was not synced; in recovery too."""
     storage, rng = SimulatedStorage(), random.Random(7)
     run = Run(storage)
-    with opened(storage) as queue:
+    with machine_links(), opened(storage, mode) as queue:
         for _ in run.steps(queue):
             pass
         assert look(queue) == (1, 3)

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import CommitUnknownError, HoldfastError, PersistentQueue, PoisonedError
+from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.prepared.reservations import Reservation
 from support.builders.clocks import FakeClock
-from support.builders.handles import handle_of
+from support.owners.machine_link import machine_links
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -51,9 +52,9 @@ def offsets(reservation: Reservation) -> tuple[int, ...]:
     return tuple(offset for first, count, _, _ in reservation.runs for offset in range(first, first + count))
 
 
-def opened(storage: SimulatedStorage) -> PersistentQueue:
+def opened(storage: SimulatedStorage, mode: Mode = "exclusive") -> PersistentQueue:
     """Open the queue, with data files as small as they can be."""
-    return PersistentQueue(ROOT, mode="exclusive", storage=storage, data_file_bytes=16 * 2**10, clock=FakeClock())
+    return PersistentQueue(ROOT, mode=mode, storage=storage, data_file_bytes=16 * 2**10, clock=FakeClock())
 
 
 def filled() -> SimulatedStorage:
@@ -121,7 +122,8 @@ class Run:
         """Reserve what comes next, which is known."""
         known = {offset for _, each in self.state.held for offset in each} | self.state.finished
         expected = tuple(sorted(set(range(COUNT)) - known))[:count]
-        name = f"{queue.reservations.id_prefix('reserved')}{expected[0]}" if handle_of(queue).group._opened else ""
+        has_begun = bool(queue.groups.list())
+        name = f"{queue.reservations.id_prefix('reserved')}{expected[0]}" if has_begun else ""
         after = State(tuple(sorted((*self.state.held, (name, expected)))), self.state.finished)
         self.may_be = (after,)
         reservation = queue.reservations.take(max_messages=count)
@@ -148,13 +150,14 @@ class Run:
         return tuple(each for each in self.state.held if each[0] != reservation.id)
 
 
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
 @pytest.mark.parametrize("keeps", [True, False], ids=["killed", "power lost"])
-def test_every_crash_shows_a_step_done_or_not_done(keeps: bool) -> None:
+def test_every_crash_shows_a_step_done_or_not_done(keeps: bool, mode: Mode) -> None:
     """At each storage call: with what was written, and with no more than what was synced."""
     storage = filled()
     begin = len(storage.log)
     run = Run(storage)
-    with opened(storage) as queue:
+    with machine_links(), opened(storage, mode) as queue:
         for _ in run.steps(queue):
             pass
     count = 0

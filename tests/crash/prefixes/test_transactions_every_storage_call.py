@@ -54,13 +54,14 @@ def _silence(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "holdfast")
 
 
-def record(scenario: Scenario, policy: FlushPolicy) -> TransactionRun:
-    """Run a scenario without a crash."""
-    run = TransactionRun(policy)
-    scenario(run)
-    if run.queues:
-        run.kill()
-        run.segments.pop()
+def record(scenario: Scenario, policy: FlushPolicy, *, is_shared: bool = False) -> TransactionRun:
+    """Run a scenario without a crash: through owners, if it is shared, which die with the queues."""
+    run = TransactionRun(policy, is_shared=is_shared)
+    with machine_links():
+        scenario(run)
+        if run.queues:
+            run.kill()
+            run.segments.pop()
     return run
 
 
@@ -137,12 +138,13 @@ class Explorer:
             self._seen[key] = seen
 
 
+@pytest.mark.parametrize("is_shared", [False, True], ids=["exclusive", "shared"])
 @pytest.mark.parametrize(("scenario", "policy"), cases(0), ids=name_of)
 def test_a_transaction_is_all_or_nothing_after_a_crash_at_any_storage_call(
-    scenario: Scenario, policy: FlushPolicy, record_property: Callable[[str, object], None]
+    scenario: Scenario, policy: FlushPolicy, is_shared: bool, record_property: Callable[[str, object], None]
 ) -> None:
     """A kill, a power loss that takes all it can, and random ones; then both verdicts for what is in doubt."""
-    run = record(scenario, policy)
+    run = record(scenario, policy, is_shared=is_shared)
     explorer = Explorer(run, random.Random(f"{scenario.__name__} {policy}"))
     for turn, (storage, before, under_way, where) in enumerate(run.crash_points()):
         explorer.point_count += 1

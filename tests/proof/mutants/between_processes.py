@@ -437,6 +437,14 @@ BETWEEN_PROCESSES = (
         "owners",
     ),
     Mutation(
+        "directory-of-a-part-without-a-name",
+        "A part of a commit is prepared in a directory whose name a loss of power takes, once all have committed.",
+        "queue/client/staging.py",
+        "                make_prepared(handle.storage, handle.directory)\n",
+        "                handle.storage.make_directory(handle.directory.prepared)\n",
+        "in doubt",
+    ),
+    Mutation(
         "in-doubt-followed-without-a-commit",
         "A client was killed before the commit was decided; the part that it had prepared is committed all the same.",
         "queue/client/shared_resolver.py",

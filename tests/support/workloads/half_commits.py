@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import holdfast
+from holdfast.queue.options.queue_options import Mode
 from support.builders.transactions import open_queue
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -19,11 +20,13 @@ NEITHER = ([b"one", b"two"], [b"one", b"two"])
 BOTH = ([b"one", b"two", b"new"], [b"two", b"new"])
 
 
-def crash_in_commit(when: Callable[[str, Path], bool]) -> SimulatedStorage:
-    """Return what a kill leaves at the first storage call of a commit for which ``when`` holds."""
+def crash_in_commit(
+    when: Callable[[str, Path], bool], *, mode: Mode = "exclusive", is_power_lost: bool = False
+) -> SimulatedStorage:
+    """Return what a kill leaves at the first storage call of a commit for which ``when`` holds; or a loss of power."""
     storage = SimulatedStorage()
     left: list[SimulatedStorage] = []
-    with open_queue(storage, HUB) as hub, open_queue(storage, ASIDE) as aside:
+    with open_queue(storage, HUB, mode=mode) as hub, open_queue(storage, ASIDE, mode=mode) as aside:
         for queue in (hub, aside):
             queue.put_many([b"one", b"two"])
         tx = holdfast.transaction(hub, aside)
@@ -33,7 +36,7 @@ def crash_in_commit(when: Callable[[str, Path], bool]) -> SimulatedStorage:
 
         def watch(verb: str, path: Path) -> None:
             if not left and when(verb, path):
-                left.append(storage.crash_keeping_all())
+                left.append(storage.crash_dropping_unsynced() if is_power_lost else storage.crash_keeping_all())
 
         storage.before_verb = watch
         tx.commit()

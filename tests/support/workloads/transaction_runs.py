@@ -85,10 +85,16 @@ class Segment:
 
 
 class TransactionRun:
-    """Queues by name, the works done on them, and the moments of their common life."""
+    """Queues by name, the works done on them, and the moments of their common life.
 
-    def __init__(self, policy: FlushPolicy, storage: SimulatedStorage | None = None) -> None:
+    ``is_shared``: handles of the mode "exclusive" are of the mode "shared" instead; the caller has their owners made.
+    """
+
+    def __init__(
+        self, policy: FlushPolicy, storage: SimulatedStorage | None = None, *, is_shared: bool = False
+    ) -> None:
         self.policy = policy
+        self._is_shared = is_shared
         self.clock = FakeClock()
         self.works: dict[str, Work] = {}
         self.offsets: dict[str, dict[bytes, int]] = {}
@@ -114,7 +120,8 @@ class TransactionRun:
     def open(self, **modes: Mode) -> None:
         """Open queues, each in its mode; without any, the queue "a" for everything."""
         wanted: dict[str, Mode] = modes or {"a": "exclusive"}
-        for name, mode in wanted.items():
+        for name, wished in wanted.items():
+            mode: Mode = "shared" if self._is_shared and wished == "exclusive" else wished
             self.modes[name] = mode
             self.offsets.setdefault(name, {})
             self._log_order.setdefault(name, [])

@@ -21,7 +21,7 @@ from support.builders.transactions import cut_power, kill, open_queue, waiting
 from support.owners.machine_link import machine_links
 from support.processes.threads import Threads
 from support.storages.simulated_storage import SimulatedStorage
-from support.workloads.half_commits import ASIDE, HUB, OUTCOMES, decided, writes_log
+from support.workloads.half_commits import ASIDE, BOTH, HUB, OUTCOMES, crash_in_commit, decided, writes_log
 
 
 def found(hub: PersistentQueue, aside: PersistentQueue) -> tuple[list[bytes], list[bytes]]:
@@ -63,6 +63,15 @@ def test_owners_of_shared_queues_agree_in_either_order(name: str, order: tuple[P
     storage = storage.crash_dropping_unsynced()
     with open_queue(storage, HUB, mode="exclusive") as hub, open_queue(storage, ASIDE, mode="exclusive") as aside:
         assert found(hub, aside) == outcome
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_commit_over_two_queues_survives_a_loss_of_power_before_the_second_one_follows(mode: Mode) -> None:
+    """What a client has prepared is in a directory that it has just made, whose name is durable before the commit."""
+    with machine_links():
+        left = crash_in_commit(lambda verb, path: writes_log(ASIDE, verb, path), mode=mode, is_power_lost=True)
+    with open_queue(left, HUB, mode="exclusive") as hub, open_queue(left, ASIDE, mode="exclusive") as aside:
+        assert found(hub, aside) == BOTH
 
 
 def with_another_group(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
-from holdfast.persistence.segment.staged_file import stage, staged_path
+from holdfast.persistence.segment.staged_file import make_prepared, stage, staged_path
 from holdfast.queue.client.link import Answer
 from holdfast.queue.client.membership import Membership, ask_verb
 from holdfast.queue.engine.queue_handle import QueueHandle
@@ -49,6 +49,7 @@ class Staging:
     def __init__(self, handle: QueueHandle, membership: Membership) -> None:
         self._handle = handle
         self._membership = membership
+        self._is_made = False
 
     def is_wanted(self, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> bool:
         """Whether these do not go into one frame; an owner in this process needs none."""
@@ -60,7 +61,11 @@ class Staging:
         """Begin a batch file, locked until it is closed. Raises DiskFullError or StorageError."""
         handle = self._handle
         with storage_errors("making", handle.directory.prepared):
-            handle.storage.make_directory(handle.directory.prepared)  # not durable: nothing in it is, before the answer
+            if self._is_made:
+                handle.storage.make_directory(handle.directory.prepared)
+            else:  # by whichever process: what is prepared in it must outlive a loss of power
+                make_prepared(handle.storage, handle.directory)
+                self._is_made = True
         return stage(handle.storage, handle.directory, nonce, handle.queue_id)
 
     def staged(self, nonce: bytes, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> BatchFileWriter:
