@@ -147,7 +147,31 @@ def test_a_decision_without_an_answer_was_made_or_not(books: Books) -> None:
     books.judge(GROUP, {1: B, 2: b"c"})
 
 
+def changed(books: Books, value: float, *, is_answered: bool) -> Books:
+    """Return the books behind a change of a setting of the group."""
+    asked = Asked(Verb(GROUP, {}), settings={"dead_letter_seconds": value}, step="configure")
+    if is_answered:
+        books.answered(asked, Done({}), (), [])
+    else:
+        books.died(0, asked)
+    return books
+
+
+@pytest.mark.parametrize("value", [60.0, 70.0])
+def test_a_change_of_settings_without_an_answer_was_made_or_not(books: Books, value: float) -> None:
+    """What was answered is stored, unless the other one came behind it."""
+    changed(changed(books, 60, is_answered=True), 70, is_answered=False)
+    books.judge_settings({(GROUP, "dead_letter_seconds"): value, ("", "dedup_window"): 300.0})
+
+
 BROKEN: dict[str, tuple[str, Callable[[Books], object]]] = {
+    "a change that was lost": (
+        "not one of",
+        lambda books: changed(books, 60, is_answered=True).judge_settings(
+            {(GROUP, "dead_letter_seconds"): 1_209_600.0}
+        ),
+    ),
+    "a change that no one asked for": ("not one of", lambda books: books.judge_settings({("", "dedup_window"): 1.0})),
     "a lost message": ("is lost", lambda books: books.judge(GROUP, {1: B})),
     "another offset for a put": ("has offset", lambda books: books.answered(put(A), Offsets(5, 1), (), [])),
     "an offset given twice": ("given twice", lambda books: books.answered(put(b"c"), Offsets(1, 1), (), [])),

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.persistence.format.constants import SESSION_SHIFT
+from holdfast.queue.options.settings import GROUP_SETTINGS
 from holdfast.queue.protocol.messages import AnyReply, Commit, Done, Offsets, Put, Receipt, Settle, Take, Taken, Verb
 from proof.owner_deaths.held import Held
 
 Request = Put | Commit | Settle | Take | Verb
 
 GROUPS = ("default", "slow")
+
+CHANGED = {"dedup_window": 300.0, "dead_letter_seconds": 1_209_600.0}
+"""Settings that clients change, and their defaults: one of the queue, and one of each group."""
 
 ENDS = ("ack", "reject")
 """Verbs behind which a message never comes again."""
@@ -45,7 +49,9 @@ class Asked:
         How many operations the disk had seen when the file was whole that has its messages; None: it is not yet.
     held : Held or None
         What it prepares, reserves or decides.
-    step : "prepare", "reserve", "decide" or empty
+    settings : dict of str to float
+        What it changes.
+    step : "prepare", "reserve", "decide", "configure" or empty
         Which of these it does.
     is_again : bool
         Whether an owner has died that it was sent to.
@@ -56,6 +62,7 @@ class Asked:
     offsets: list[int] = field(default_factory=list)
     written_at: int | None = None
     held: Held | None = None
+    settings: dict[str, float] = field(default_factory=dict)
     step: str = ""
     is_again: bool = False
 
@@ -84,11 +91,20 @@ class Asked:
         gives_back = isinstance(self.request, Settle) and self.request.verb not in ENDS
         return self.offsets if gives_back and self.group == group else []
 
+    def sets(self, group: str, name: str) -> bool:
+        """Whether it changes a setting; ``group`` is empty for those of the queue."""
+        return name in self.settings and group == place_of(name, self.group)
+
     @property
     def receipts(self) -> list[Receipt]:
         """The deliveries that it prepares to finish."""
         assert isinstance(self.request, Verb)
         return [(number, offset) for number, offset in self.request.fields["receipts"]]
+
+
+def place_of(name: str, group: str) -> str:
+    """Return the group that a setting belongs to; empty: the queue."""
+    return group if name in GROUP_SETTINGS else ""
 
 
 def given_back_in(group: str, waiting: Iterable[Asked | None]) -> set[int]:
@@ -118,6 +134,8 @@ class Books:
         By id: what is prepared or reserved, as answers say, and not decided.
     committed : list of Held
         What was decided by requests without an answer: what it puts has to be there, at any offset.
+    settings : dict of (str, str) to float
+        By group, which is empty for those of the queue, and name: as the last answered change has it.
     """
 
     offset_of: dict[bytes, int] = field(default_factory=dict)
@@ -128,6 +146,7 @@ class Books:
     unanswered: list[Asked] = field(default_factory=list)
     held: dict[str, Held] = field(default_factory=dict)
     committed: list[Held] = field(default_factory=list)
+    settings: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def copy(self) -> Books:
         """Return books that go on by themselves."""
@@ -153,7 +172,11 @@ class Books:
             self._settled(request.group, request.receipts, is_over=request.verb in ENDS)
         elif isinstance(request, Verb):
             assert isinstance(reply, Done)
-            self._held_answered(asked, reply.result, waiting)
+            if asked.step == "configure":
+                for name, value in asked.settings.items():
+                    self.settings[place_of(name, request.group), name] = value
+            else:
+                self._held_answered(asked, reply.result, waiting)
         else:
             assert isinstance(reply, Taken)
             self.finished(request)
@@ -172,6 +195,13 @@ class Books:
         there = [payload for payload in asked.payloads if payload in self.offset_of]
         expect(not there, "what is there already was refused")
         self.refused.update(asked.payloads)
+
+    def judge_settings(self, found: Mapping[tuple[str, str], float]) -> None:
+        """Judge what is stored once no client lives: what was answered last, or a request without an answer says."""
+        for (group, name), value in found.items():
+            allowed = {self.settings.get((group, name), CHANGED[name])}
+            allowed |= {each.settings[name] for each in self.unanswered if each.sets(group, name)}
+            expect(value in allowed, f"{name} of {group or 'the queue'} is {value}, and not one of {sorted(allowed)}")
 
     # -- What is in doubt --------------------------------------------------------------------------------------------
 

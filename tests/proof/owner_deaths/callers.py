@@ -7,8 +7,9 @@ from itertools import count
 
 from holdfast.persistence.format.commit_record import count_of
 from holdfast.persistence.format.constants import NONCE, SESSION_SHIFT
-from holdfast.queue.protocol.messages import Arrived, Commit, Put, Resume, Settle, Take
-from proof.owner_deaths.books import Asked, Books
+from holdfast.queue.owner.verbs import CONFIGURE
+from holdfast.queue.protocol.messages import Arrived, Commit, Put, Resume, Settle, Take, Verb
+from proof.owner_deaths.books import CHANGED, Asked, Books
 from proof.owner_deaths.held import Held
 
 LEASE_SECONDS = 1e6
@@ -26,6 +27,7 @@ BATCH_MAX = 6
 STAGED = 0.3
 """How many of the batches are in files."""
 
+KINDS = ("put", "put", "take", "take", "settle", "settle", "commit", "prepare", "reserve", "decide", "configure")
 VERBS = ("ack", "ack", "ack", "nack", "release", "reject")
 
 
@@ -69,7 +71,13 @@ class Caller:
     def choose(self, rng: random.Random, books: Books) -> Asked:
         """Return the next request."""
         mine = in_hand(books, self.session)[self.group]
-        verb = rng.choice(("put", "put", "take", "take", "settle", "settle", "commit", "prepare", "reserve", "decide"))
+        verb = rng.choice(KINDS)
+        if verb == "configure":
+            names = rng.sample(sorted(CHANGED), rng.choice((1, 2)))
+            settings = {name: float(rng.randrange(10, 10_000)) for name in names}
+            fields = {"verb": CONFIGURE, "settings": settings, "reset": []}
+            self.asked = Asked(Verb(self.group, fields), settings=settings, step=verb)
+            return self.asked
         if verb == "decide" and books.held:
             held = books.held[rng.choice(sorted(books.held))]
             self.asked = Asked(held.deciding(), held=held, step="decide")

@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from holdfast import Empty, Full, HoldfastError, StaleReceiptError
+from holdfast.queue.engine.configuring import stored_settings
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from holdfast.queue.protocol.messages import Commit, Put, Settle, Take, Taken, Verb
 from proof.faults.world import begin_life, repeatable_bytes
-from proof.owner_deaths.books import GROUPS, Asked, Books, BrokenPromiseError, expect
+from proof.owner_deaths.books import CHANGED, GROUPS, Asked, Books, BrokenPromiseError, expect
 from proof.owner_deaths.callers import BATCH_MAX, Caller, named
 from proof.owner_deaths.staged_files import StagedFiles
 from support.builders.clocks import FakeClock
+from support.builders.jobs import ROOT
 from support.owners.served import Client, FakeSessions, Served
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -134,7 +136,7 @@ class History:
 
     def _send_old_copy(self, caller: Caller, last: Asked) -> None:
         """Send a request once more that was answered; it may be refused, and changes nothing: the end shows."""
-        if not isinstance(last.request, Take):
+        if not isinstance(last.request, Take) and last.step != "configure":  # it could undo a later one
             self._clients[caller].send(last.request, last.payloads_sent)
 
     def _go_on(self, answers: Mapping[Caller, int]) -> None:
@@ -246,6 +248,7 @@ class History:
         for held in books.judge_doubts(in_doubt(served), [each for each in unanswered if each is not None]):
             done = client.do("commit_prepared" if held.is_to_commit else "abort_prepared", id=held.id)
             books.decided(held, done)
+        books.judge_settings(stored(served))
         numbers = count(1)
         for group in GROUPS:
             left: dict[int, bytes] = {}
@@ -257,6 +260,12 @@ class History:
                         expect(offset not in left, f"offset {offset} is in two hands")
                         left[offset] = payload
             books.judge(group, left)
+
+
+def stored(served: Served) -> dict[tuple[str, str], float]:
+    """Return the settings on the disk that clients change, by group and name; the group is empty for the queue's."""
+    listed = [each for group in GROUPS for each in stored_settings(served.storage, ROOT, group)]
+    return {(each.group or "", each.name): each.value for each in listed if each.name in CHANGED}
 
 
 def in_doubt(served: Served) -> dict[str, tuple[str, list[int]]]:
