@@ -20,7 +20,7 @@ A, B = b"a", b"b"
 GROUP = "default"
 
 
-@pytest.mark.parametrize("seed", [SEED, SEED + 1, SEED + 3, SEED + 17])
+@pytest.mark.parametrize("seed", [SEED, SEED + 1, SEED + 3, SEED + 10, SEED + 17])
 def test_an_owner_may_die_behind_any_storage_operation(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     """Its clients ask the next one again: what they put is there once, and what they finished never comes again."""
     caplog.set_level(logging.CRITICAL, "holdfast")  # recoveries have much to say here

@@ -1,4 +1,4 @@
-"""What a handle has in hand: messages that came while a thread only waited."""
+"""What a handle has in hand: messages that came while a thread only waited, and those that two threads were handed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import math
 from collections import deque
 from typing import Any
 
+import pytest
+
+from holdfast import LeaseExpiredError, RetryableError
 from holdfast.queue.client.deliveries_in_hand import DeliveriesInHand
 from holdfast.queue.dispatch.delivery import Delivery
 from support.builders.clocks import FakeClock
@@ -63,6 +66,38 @@ def test_a_thread_that_is_slower_than_another_one_claims_nothing() -> None:
     hand = in_hand()
     hand._ahead = Emptied([(delivery(0), 0.0)])
     assert hand.claim_ahead(None, None, _refuse) == []
+
+
+def handed_out_again() -> tuple[DeliveriesInHand, Delivery, Delivery]:
+    """Return what is in hand, and two deliveries of a message: while the first was settled, its lease ended."""
+    hand, former, later = in_hand(), delivery(7), delivery(7)
+    hand._leases.grant([former], 30)
+    hand._leases.end([former])  # as the one who settles it does first
+    hand.end_former([later])
+    hand._leases.grant([later], 30)
+    return hand, former, later
+
+
+def test_who_hears_that_a_lease_has_ended_takes_nothing_from_another_thread() -> None:
+    """That one was handed the message meanwhile, before the answer of the first one had come."""
+    hand, former, later = handed_out_again()
+    hand.note_lost([former], LeaseExpiredError("it ran out", offset=7))
+    assert former.has_expired
+    assert hand.check([later], None) == [later.record]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [RetryableError("no owner answers"), KeyboardInterrupt()])
+def test_who_could_not_settle_a_message_leaves_it_to_the_thread_that_has_it_now(error: BaseException) -> None:
+    """Its own delivery is over; one that no other thread was handed is in hand again."""
+    hand, former, later = handed_out_again()
+    other = delivery(8)
+    hand._leases.grant([other], 30)
+    hand._leases.end([other])
+    hand.take_back([former, other], error)
+    assert (former.has_expired, former.is_settled) == (True, True)
+    assert hand.check([later, other], None) == [later.record, other.record]  # type: ignore[arg-type]
+    with pytest.raises(LeaseExpiredError):
+        hand.check([former], None)  # type: ignore[arg-type]
 
 
 def _refuse(*_: object) -> None:

@@ -52,20 +52,26 @@ class DeliveriesInHand:
                 former.has_expired = former.is_settled = True
 
     def take_back(self, deliveries: Sequence[Delivery], error: BaseException) -> None:
-        """Have deliveries in hand again: nothing was done, or it may have been, and may be asked again. ADR 50."""
+        """Have deliveries in hand again: nothing was done, or it may have been, and may be asked again. ADR 50.
+
+        A message that another thread has been handed meanwhile is its own: that delivery stays, and this one is over.
+        """
         stale = error.context.get("offset") if isinstance(error, StaleReceiptError) else None
         with self._lock:
             for each in deliveries:
-                if each.offset != stale and not each.has_expired:
+                if self._leases.by_offset.get(each.offset, each) is not each:
+                    each.has_expired = True
+                elif each.offset != stale and not each.has_expired:
                     each.is_settled = False
                     self._leases.grant((each,), each.lease_seconds)
 
     def lose(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that deliveries were taken away."""
+        """Note that deliveries were taken away; another thread may have been handed one of the messages again."""
         with self._lock:
             for each in deliveries:
                 each.has_expired = each.is_settled = True
-                self._leases.by_offset.pop(each.offset, None)
+                if self._leases.by_offset.get(each.offset) is each:
+                    del self._leases.by_offset[each.offset]
 
     def note_lost(self, deliveries: Sequence[Delivery], error: BaseException) -> None:
         """Take note of a delivery that the owner has taken away, if an error says so."""
