@@ -1,7 +1,12 @@
 """Reaches inside an open queue: the one place of the tests that knows where it keeps what does the work."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
 from holdfast import PersistentQueue
 from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.engine.retention import RetentionPass
 from holdfast.queue.producer.write_side import WriteSide
 
 
@@ -21,3 +26,10 @@ def pass_over(queue: PersistentQueue) -> None:
     assert idle_handles is not None
     assert idle_handles.retention is not None
     idle_handles.retention.run()
+
+
+@contextmanager
+def no_passes() -> Iterator[None]:
+    """Have no pass of retention begin by itself inside: a thread does, at a moment that no seed decides."""
+    with patch.object(RetentionPass, "look", lambda _: None):
+        yield
