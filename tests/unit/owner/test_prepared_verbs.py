@@ -18,12 +18,13 @@ from holdfast import (
     TransactionStateError,
     verify,
 )
-from holdfast.persistence.format.commit_record import PartOf
+from holdfast.persistence.format.commit_record import Participant, PartOf
 from holdfast.persistence.format.constants import NONCE
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from holdfast.queue.protocol.messages import Done, Verb
+from holdfast.queue.protocol.prepared_verbs import Follow, Prepare, as_request
 from support.builders.jobs import ROOT
-from support.owners.served import THREAD, Client, Served, left
+from support.owners.served import GROUP, THREAD, Client, Served, left
 from support.storages.refusals import refusing
 
 Succession = Callable[[Served], Served]
@@ -201,6 +202,20 @@ def test_a_vote_without_its_puts_is_aborted(client: Client) -> None:
         again.ask(request)
     assert prepared(again) == []
     assert left(again) == [b"a", b"b"]
+
+
+def test_a_part_that_was_aborted_meanwhile_is_not_prepared_again(client: Client) -> None:
+    """Its owner was killed behind it, and so was the one of the queue that was to decide: which has not committed."""
+    decider = Participant("../hub", b"h" * 16)
+    client.staging(2, "t", b"c", coordinator=decider).close()
+    request = as_request(GROUP, Prepare("t", NONCE_2, [], True, (decider.path, decider.queue_id, "")))
+    assert client.ask(request) == Done({})
+    again = successor(client, Served.killed)
+    again.ask(as_request("", Follow("t", NONCE_2, False)))
+    with pytest.raises(TransactionStateError, match="was aborted"):
+        again.ask(request)
+    assert prepared(again) == []
+    assert left(again) == [b"b"]
 
 
 # -- Deciding --------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.errors import CommitUnknownError, Full, HoldfastError, PoisonedError
+from holdfast.errors import CommitUnknownError, Full, HoldfastError, PoisonedError, TransactionStateError
 from holdfast.persistence.filesystem.layout import check_name
-from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.filesystem.storage import MISSING, storage_errors
 from holdfast.persistence.format.commit_record import Participant
 from holdfast.persistence.format.constants import SESSION_SHIFT
 from holdfast.persistence.outcomes.redo import OWN
@@ -123,9 +123,11 @@ def _prepare(queue: OwnedQueue, session: int, group: str, asked: Prepare) -> Fie
     try:
         deliveries = queue.find(group, asked.receipts, "commit") if asked.receipts else []
         staged = _staged(queue, group, asked)
-    except HoldfastError:  # what is prepared is neither in hand nor staged any more
+    except HoldfastError as error:  # what is prepared is neither in hand nor staged any more
         if queue.resolver.was_prepared(transaction_id, asked.nonce):
             return {}
+        if asked.coordinator is not None and isinstance(error.__cause__, MISSING):
+            raise _aborted(queue, transaction_id) from error
         raise
     if asked.coordinator is None:
         queue.resolver.make_ready(
@@ -137,6 +139,16 @@ def _prepare(queue: OwnedQueue, session: int, group: str, asked: Prepare) -> Fie
         )
     _make_durable(queue, group, asked, deliveries, staged)
     return {}
+
+
+def _aborted(queue: OwnedQueue, transaction_id: str) -> TransactionStateError:
+    """Return the error for a part that an earlier owner has prepared, and whose deciding queue was asked since."""
+    return TransactionStateError(
+        f"transaction {transaction_id} was aborted in {queue.handle.path}: its owner has ended, and so has the one "
+        "that was to decide it",
+        transaction=transaction_id,
+        state="aborted",
+    )
 
 
 def _staged(queue: OwnedQueue, group: str, asked: Prepare) -> BatchSummary | None:
