@@ -450,7 +450,7 @@ BETWEEN_PROCESSES = (
         "queue/client/shared_resolver.py",
         "Follow(found.id, found.nonce, outcome is Outcome.COMMITTED)",
         "Follow(found.id, found.nonce, True)",
-        "in doubt",
+        "successions",
     ),
     Mutation(
         "asked-queue-looks-owned",
