@@ -17,6 +17,7 @@ from holdfast.queue.producer.capacity import Capacity
 from proof.second_model.facts import DisagreementError
 from proof.second_model.histories import Player
 from proof.second_model.witness import watching
+from support.builders.handles import no_passes
 from support.builders.small_steps import small_steps
 from support.owners.machine_link import machine_links
 
@@ -58,7 +59,7 @@ def full_at_once() -> Iterator[None]:
 
 def judged_history(seed: int, step_count: int) -> Run:
     """Play one history to its end, or to the first answer that is not allowed."""
-    with watching() as watch, full_at_once(), small_steps(), machine_links():
+    with watching() as watch, full_at_once(), small_steps(), machine_links(), no_passes():
         player = Player(seed)
         try:
             player.play(step_count)

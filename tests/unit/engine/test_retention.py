@@ -42,9 +42,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def opened(storage: SimulatedStorage, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return what opens the queue; it is closed when the test ends. Only the test itself does passes."""
-    monkeypatch.setattr(retention, "start_thread", lambda work, name, end: None)
+def opened(storage: SimulatedStorage, clock: FakeClock) -> Iterator[Any]:
+    """Return what opens the queue; it is closed when the test ends."""
     queues: list[PersistentQueue] = []
 
     def opened(**settings: Any) -> PersistentQueue:
