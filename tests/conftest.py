@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.builders.handles import no_passes
 from support.processes.ctrl_c import have_ctrl_c_work
 
 if TYPE_CHECKING:
@@ -63,6 +65,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("extra"):
         if mark.args[0] in MISSING:
             pytest.skip(f"needs holdfast[{mark.args[0]}]")
+
+
+@pytest.fixture(autouse=True)
+def _passes_are_asked_for() -> Iterator[None]:
+    """Have retention pass over queues only where a test asks for it."""
+    with no_passes():
+        yield
 
 
 def pytest_collection_finish() -> None:

@@ -113,7 +113,7 @@ def test_a_golden_queue_knows_what_failed_and_what_waits(golden: Path) -> None:
 def test_a_golden_queue_keeps_its_settings(golden: Path) -> None:
     """Each of the queue, and those of each group; what was never set has its default."""
     with PersistentQueue(golden, mode="exclusive") as queue:
-        assert queue.settings == {**QUEUE_SETTINGS, **GROUP_SETTINGS}
+        assert queue.settings == {**DEFAULTS, **QUEUE_SETTINGS, **GROUP_SETTINGS}
     with PersistentQueue(golden, mode="exclusive", group="paused") as queue:
         assert queue.settings == {**DEFAULTS, **QUEUE_SETTINGS, **PAUSED_SETTINGS}
     with PersistentQueue(golden, group="audit", mode="exclusive") as queue:

@@ -70,6 +70,8 @@ def open_queue(storage: SimulatedStorage, name: str, policy: FlushPolicy) -> Per
         max_deliveries=None,
         dedup_window=DEDUP_SECONDS,
         dedup_max=DEDUP_MAX,
+        data_file_max_age=3600,
+        max_lag_bytes=1,
         storage=storage,
         clock=CLOCK,
     )

@@ -100,6 +100,14 @@ def _may_purge(life: Life) -> bool:
     return _has_ready(life) and not life.history.wishes[A]
 
 
+def _keeps(life: Life) -> bool:
+    return life.is_kept
+
+
+def _keeps_nothing(life: Life) -> bool:
+    return not life.is_kept
+
+
 CORE = {
     "put": Action(_always, lambda life: life.put(SMALL_BYTES)),
     "put_many": Action(_always, lambda life: life.put(30, 0, SMALL_BYTES)),
@@ -183,7 +191,16 @@ REQUESTS = {
 }
 """What clients put, and the owner that may answer twice."""
 
-ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | SETTINGS | REQUESTS
+RETENTION = {
+    "keep": Action(_keeps_nothing, Life.keep),
+    "keep_no_more": Action(_keeps, Life.keep_no_more),
+    "pass_over": Action(_always, Life.pass_over),
+    "pass_later": Action(_always, Life.pass_later),
+    "pass_asleep": Action(_has_slow, Life.pass_asleep),
+}
+"""Passes of retention: groups skip all that is not in the last data file."""
+
+ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | SETTINGS | REQUESTS | RETENTION
 """Longer sequences are drawn from these."""
 
 
@@ -198,6 +215,7 @@ FAMILIES = {
     "groups": _of(GROUPS, "put_many roll get get_many reopen kill"),
     "settings": _of(SETTINGS, "roll get create reopen kill"),
     "requests": _of(REQUESTS, "put_many roll get adopt two_queues reopen kill"),
+    "retention": _of(RETENTION, "roll get receive reject reserve finish_reserved mortal create kill"),
 }
 """What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""
 
@@ -287,5 +305,6 @@ BEGINNINGS_OF = {
     "groups": ("used", "shared"),
     "settings": ("fresh", "used"),
     "requests": ("fresh", "used"),
+    "retention": ("used", "shared"),
 }
 """By family."""

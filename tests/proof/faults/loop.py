@@ -19,6 +19,7 @@ from proof.faults.operation import Operation
 from proof.faults.views import Viewer
 from proof.faults.working import PUTS, TAKES, WHOLE
 from proof.faults.world import POLICIES, repeatable_bytes
+from support.builders.handles import no_passes
 
 Result = TypeVar("Result")
 
@@ -100,7 +101,7 @@ class FaultLoop:
         """Run all chosen cases of an operation."""
         row = Row(operation.name)
         started = time.process_time()
-        with repeatable_bytes(), silence():
+        with repeatable_bytes(), silence(), no_passes():
             for name in policies:
                 ground = self._try(
                     row, f"{operation}, {name}", partial(survey, operation, POLICIES[name], self._viewer)

@@ -22,9 +22,10 @@ from proof.faults.operation import (
     with_dead,
 )
 from proof.faults.world import LARGE, MAIN, World
-from support.builders.handles import handle_of
+from support.builders.handles import handle_of, pass_over
 
 WAIT_SECONDS = 50.0
+HOUR_SECONDS = 3600
 DEFAULT_GROUP = (str(MAIN), "group", "default")
 
 
@@ -143,6 +144,41 @@ def configure_both(queue: PersistentQueue) -> None:
     queue.configure(reset=["lease_seconds"], maxsize=300, dedup_window=60)
 
 
+def behind(world: World) -> None:
+    """A queue with two data files, whose group skips what is in the first one, but for a dead letter."""
+    world.open(max_lag_bytes=1)
+    nearly_full(world)
+    world.take(1)[0].reject("no use")
+    world.queue.put(b"large 2" + LARGE)
+
+
+def behind_asleep(world: World) -> None:
+    """A queue with two data files that are finished; a group that is not open skips what is in the first one."""
+    nearly_full(world)
+    world.queue.groups.create("late", max_lag_bytes=1)
+    world.queue.put(b"large 2" + LARGE)
+    world.queue.get_many(100, timeout=0)
+
+
+def old(world: World) -> None:
+    """A queue whose data file is left once it is an hour old."""
+    world.open(data_file_max_age=HOUR_SECONDS)
+    used(world)
+
+
+def an_hour_later(world: World) -> Call:
+    """A pass an hour later."""
+    make_ready(world)
+    world.clock.advance(HOUR_SECONDS)
+    return lambda: pass_over(world.queue)
+
+
+def mortal(world: World) -> None:
+    """A queue with messages whose time to live will be over."""
+    used(world)
+    world.queue.put_many([Put(b"mortal %d" % number, ttl=60) for number in range(3)])
+
+
 def export(world: World) -> Call:
     """Write dead letters into a file of the real file system."""
     make_ready(world)
@@ -248,6 +284,10 @@ WHOLE = (
         "configure, again", used, on_queue(lambda queue: queue.configure(maxsize=300)), Promise.ALWAYS, again=True
     ),
     Operation("configure, both", configured, on_queue(configure_both), Promise.ALWAYS, again=True),
+    Operation("pass, skips", behind, on_queue(pass_over), Promise.NEVER, again=True),
+    Operation("pass, skips for a group that sleeps", behind_asleep, on_queue(pass_over), Promise.NEVER, again=True),
+    Operation("pass, leaves an old file", old, an_hour_later, Promise.NEVER, again=True),
+    Operation("pass, expired", mortal, an_hour_later, Promise.NEVER, again=True),
     Operation(
         "groups.delete",
         with_group,

@@ -7,6 +7,7 @@ from proof.mutants.blind_spots import BLIND_SPOTS
 from proof.mutants.drains import DRAINS
 from proof.mutants.far_away import FAR_AWAY
 from proof.mutants.mutation import Mutation
+from proof.mutants.retaining import RETAINING
 
 MUTATIONS = (
     # -- Durability --------------------------------------------------------------------------------------------------
@@ -403,6 +404,7 @@ MUTATIONS = (
     *BETWEEN_PROCESSES,
     *FAR_AWAY,
     *DRAINS,
+    *RETAINING,
     # -- What not every queue is used for ------------------------------------------------------------------------------
     Mutation(
         "ids-not-kept-at-adoption",

@@ -151,6 +151,12 @@ SUITES = (
         "loop or consuming",
     ),
     _tests("looks", "tests/unit/consumer/test_look_side.py"),
+    _tests(
+        "retention",
+        "tests/unit/groups/test_retention.py",
+        "tests/unit/groups/test_reclaim.py",
+        "tests/unit/engine/test_retention.py",
+    ),
     _tests("range server", "tests/spark/test_range_server.py"),
     _tests("unseen writes", "tests/spark/test_unseen_writes.py"),
     _tests(

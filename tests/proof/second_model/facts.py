@@ -150,9 +150,11 @@ class Options:
     data_file_bytes: int = 2**26
     dedup_window: float = 300
     dedup_max: int = 100_000
+    data_file_max_age: float | None = None
+    max_lag_bytes: int | None = None
 
 
-OF_GROUP = frozenset({"max_deliveries", "backoff", "lease_seconds", "expired", "dead_letter_seconds"})
+OF_GROUP = frozenset({"max_deliveries", "backoff", "lease_seconds", "expired", "dead_letter_seconds", "max_lag_bytes"})
 """Of the settings, those that belong to a group; the others belong to the queue."""
 
 
@@ -167,6 +169,7 @@ class Group:
     blurred: int = 0  # messages of which an earlier handle may have made an end
     missing: frozenset[int] = frozenset()  # may have gone with their data files before the group began
     settings: Mapping[str, Any] = field(default_factory=dict)
+    skipped: Span = NOTHING
 
 
 @dataclass(frozen=True)

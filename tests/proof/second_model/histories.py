@@ -24,6 +24,7 @@ from holdfast import (
 from holdfast.queue.inspect.browse import State
 from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
+from support.builders.handles import pass_over
 from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = "/q"
@@ -36,6 +37,7 @@ OF_QUEUE: dict[str, tuple[Any, ...]] = {
     "max_bytes": (None, None, 2 * DATA_FILE_BYTES, 4 * DATA_FILE_BYTES),
     "record_bytes_max": (2**24, 2**24, 3002, 100),
     "dedup_window": (10, 300),
+    "data_file_max_age": (None, 2, 2),
 }
 OF_GROUP: dict[str, tuple[Any, ...]] = {
     "max_deliveries": (1, 2, 3, None),
@@ -43,6 +45,7 @@ OF_GROUP: dict[str, tuple[Any, ...]] = {
     "lease_seconds": (4, 30),
     "dead_letter_seconds": (60, 1_209_600),
     "expired": ("drop", "dead"),
+    "max_lag_bytes": (None, 1),
 }
 """What the settings may be that count at once."""
 
@@ -102,7 +105,7 @@ class Player:
         """Make so many steps, and look at everything at the end."""
         kinds = [self.puts, self.takes, self.takes, self.settles, self.settles, self.transacts, self.transacts]
         kinds += [self.looks, self.rules, self.wait]
-        kinds = [*kinds * 2, self.configures, self.configures]
+        kinds = [*kinds * 2, self.configures, self.configures, self.passes, self.passes]
         for _ in range(call_count):
             self.step(self.rng.choice(kinds)())
             if self.rng.random() < 0.4:
@@ -287,6 +290,10 @@ class Player:
             self.note(changed if are_said else {}, self.changed)
 
         return configure
+
+    def passes(self) -> Callable[[], object]:
+        """Choose a pass of retention, once the group has begun."""
+        return (lambda: pass_over(self.queue)) if self.group in self.groups() else self.takes()
 
     def creates_with_settings(self, name: str, start: str | int) -> Callable[[], object]:
         """Choose the settings of a group to make."""

@@ -14,6 +14,7 @@ from proof.second_model.rules import (
     looking,
     purging,
     putting,
+    retaining,
     settling,
     taking,
     transacting,
@@ -33,6 +34,7 @@ RULES: dict[str, Rule] = {
     **transacting.RULES,
     **life.RULES,
     **configuring.RULES,
+    **retaining.RULES,
 }
 
 #: Leases are looked at "when somebody takes, waits, settles, looks or asks for figures" (work-queue.md, "Limits"):

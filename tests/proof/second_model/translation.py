@@ -10,8 +10,16 @@ from proof.second_model.facts import SECOND_NS
 from proof.second_model.history import Seen
 
 ASKS = ("payload", "delay", "not_before", "priority", "ttl", "order_key")
-OPTIONS: tuple[str, ...] = ("max_deliveries", "lease_seconds", "dead_letter_seconds", "expired")
-OPTIONS += ("maxsize", "max_bytes", "record_bytes_max", "data_file_bytes", "dedup_window", "dedup_max")
+OPTIONS: tuple[str, ...] = ("max_deliveries", "lease_seconds", "dead_letter_seconds", "expired", "max_lag_bytes")
+OPTIONS += (
+    "maxsize",
+    "max_bytes",
+    "record_bytes_max",
+    "data_file_bytes",
+    "dedup_window",
+    "dedup_max",
+    "data_file_max_age",
+)
 
 
 def seconds(value: Any) -> float | None:
@@ -47,7 +55,7 @@ def asks(payloads: Iterable[Any]) -> list[dict[str, Any]]:
 def settings(given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings among keyword arguments, as the judge has them."""
     known = {name: given[name] for name in OPTIONS if name in given}
-    for name in {"lease_seconds", "dedup_window", "dead_letter_seconds"} & known.keys():
+    for name in {"lease_seconds", "dedup_window", "dead_letter_seconds", "data_file_max_age"} & known.keys():
         known[name] = seconds(known[name])
     if "backoff" in given:
         backoff = given["backoff"]
@@ -78,4 +86,4 @@ def offsets_of(which: Any) -> list[int] | None:
 def figures(found: QueueStats) -> dict[str, Any]:
     """Return figures by name."""
     names = ("depth", "in_flight", "delayed", "dead", "dropped", "next_offset", "first_offset", "lost", "paused")
-    return {name: getattr(found, name) for name in (*names, "dedup_forgotten")}
+    return {name: getattr(found, name) for name in (*names, "dedup_forgotten", "skipped")}

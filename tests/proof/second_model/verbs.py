@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import DeadLetters, Delivery, DeliveryBatch, PersistentQueue, Transaction
+from holdfast.queue.engine.retention import RetentionPass
 from holdfast.queue.inspect.groups import Groups
 from proof.second_model import translation
 from proof.second_model.history import Seen
@@ -197,6 +198,7 @@ GROUPS = {
     "list": Reader("list_groups", answer=plain),
 }
 METHODS: list[tuple[type, dict[str, Reader]]] = [
+    (RetentionPass, {"run": Reader("pass_over")}),
     (PersistentQueue, QUEUE),
     (Transaction, TRANSACTION),
     (Delivery, {**VERBS, **BLOCK, "park": Reader(None)}),

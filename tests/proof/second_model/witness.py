@@ -58,6 +58,10 @@ class DurabilityCheck:
         found = [(path.stem, len(content or b"")) for path, content in self.storage.tree().items() if is_data(path)]
         return [(int(stem.split("-")[1]), size) for stem, size in sorted(found)]
 
+    def groups(self) -> list[str]:
+        """Return the groups that have begun: each has a document (format.md)."""
+        return [path.parent.name for path in self.storage.tree() if path.name == "group.json"]
+
     def told(self, verb: str, arguments: dict[str, Any], answer: Answer) -> Call:
         """Tell the judge."""
         call = Call(verb, self.now(), arguments)
@@ -117,6 +121,9 @@ class Watch:
             self.sharing.add(id(queue))
         self.remember(queue, witness)
         self.remember(queue.groups, witness)
+        idle_handles = getattr(queue._engine, "idle_handles", None)  # of a handle that owns the queue
+        if idle_handles is not None:
+            self.remember(idle_handles.retention, witness)
 
     def refused(self, given: dict[str, Any], error: ConfigError) -> None:
         """Take note of a handle that was not opened, as its settings are not the queue's."""
@@ -196,6 +203,8 @@ class Watch:
             witness.is_open = False
         if verb in BOUNDED and witness.judge is not None and witness.judge.has_bytes_bound:
             arguments["files"] = witness.data_files()
+        if verb == "pass_over":
+            arguments |= {"files": witness.data_files(), "begun": witness.groups()}
         try:
             call = witness.told(verb, arguments, answer)
             for crashed, how in self.under_way:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from holdfast import PersistentQueue
+from holdfast.queue.engine import retention
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.engine.retention import RetentionPass
 from holdfast.queue.producer.write_side import WriteSide
 
 
@@ -30,6 +30,6 @@ def pass_over(queue: PersistentQueue) -> None:
 
 @contextmanager
 def no_passes() -> Iterator[None]:
-    """Have no pass of retention begin by itself inside: a thread does, at a moment that no seed decides."""
-    with patch.object(RetentionPass, "look", lambda _: None):
+    """Have no pass of retention begin by itself: on a fake clock a minute is over in the middle of anything."""
+    with patch.object(retention, "start_thread", lambda work, name, end: None):
         yield

@@ -14,7 +14,7 @@ from holdfast import Backoff, ConfigError, CorruptionError, FlushPolicy, Persist
 from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.engine.configuring import configure_closed
-from holdfast.queue.options.settings import DEFAULTS, checked
+from holdfast.queue.options.settings import DEFAULTS, GROUP_SETTINGS, checked
 from support.processes.children import child
 from support.processes.cli import done, run, run_alone
 from support.processes.threads import wait_until
@@ -222,7 +222,7 @@ def test_settings_of_a_group_that_were_lost_are_set_anew(path: Path, group: str)
     ran = run("set", path, "--group", group, "--json")
     assert ran.code == 2
     lost = {each["name"]: each["value"] for each in ran.document if each["state"] == "lost"}
-    assert lost == dict.fromkeys(["max_deliveries", "backoff", "lease_seconds", "dead_letter_seconds", "expired"])
+    assert lost == dict.fromkeys(GROUP_SETTINGS)
     with pytest.raises(CorruptionError) as caught:
         PersistentQueue(path, mode="exclusive", group=group)
     ran = run("set", path, "--group", group, "lease_seconds=5")

@@ -42,9 +42,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def opened(storage: SimulatedStorage, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return what opens the queue; it is closed when the test ends. Only the test itself does passes."""
-    monkeypatch.setattr(retention, "start_thread", lambda work, name, end: None)
+def opened(storage: SimulatedStorage, clock: FakeClock) -> Iterator[Any]:
+    """Return what opens the queue; it is closed when the test ends."""
     queues: list[PersistentQueue] = []
 
     def opened(**settings: Any) -> PersistentQueue:
@@ -706,3 +705,63 @@ def test_a_queue_that_closes_does_not_wait_for_the_rest_of_a_pass(
     pass_of(queue)._is_over = False
     with open_beside(queue, "asleep") as asleep:
         assert asleep.stats().skipped == 0
+
+
+def test_no_file_goes_by_progress_whose_sync_has_failed(
+    opened: Any, storage: SimulatedStorage, clock: FakeClock
+) -> None:
+    """A second sync could succeed over lost data: the progress is written again first, into a new file."""
+    queue = opened(data_file_max_age=HOUR)
+    queue.groups.create("asleep", max_lag_age=HOUR)
+    put_hourly(queue, clock, 1)
+    queue.get()
+    with refusing(storage, "sync", ".position"), refusing(storage, "remove", "next.position"):
+        for _ in range(3):
+            queue.put(b"more")
+            clock.advance(HOUR)
+            with suppress(StorageError):
+                pass_over(queue)
+    assert handle_of(queue).doubtful == {"asleep"}
+    assert first_offset(queue) == 0
+    handle_of(queue).reclaim()
+    assert first_offset(queue) == 0
+    left = storage.crash_dropping_unsynced()
+    assert verify(ORDERS, storage=left).ok
+
+
+def test_doubt_ends_when_the_progress_was_written_again(
+    opened: Any, storage: SimulatedStorage, clock: FakeClock
+) -> None:
+    """By the next pass, or by an opening; or the group is deleted."""
+    queue = opened(data_file_max_age=HOUR)
+    for name in ("asleep", "woken", "deleted"):
+        queue.groups.create(name, max_lag_age=HOUR)
+    put_hourly(queue, clock, 3)
+    queue.get_many(9)
+    handle_of(queue).doubtful.update(["asleep", "woken", "deleted"])
+    queue.groups.delete("deleted")
+    with open_beside(queue, "woken"):
+        pass_over(queue)
+    assert handle_of(queue).doubtful == set()
+    assert first_offset(queue) == 1
+
+
+def test_a_side_whose_sync_has_failed_lets_no_file_go(opened: Any, storage: SimulatedStorage, clock: FakeClock) -> None:
+    """However often a pass tries: the queue has to be opened again."""
+    queue = opened(data_file_max_age=HOUR, max_lag_age=HOUR)
+    queue.put(b"a")
+    queue.get()
+    put_hourly(queue, clock, 2)
+    queue.put(b"last")
+    clock.advance(HOUR)
+    with refusing(storage, "sync", ".position"), pytest.raises(StorageError):
+        pass_over(queue)
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            pass_over(queue)
+    with suppress(StorageError):
+        queue.close()
+    left = storage.crash_dropping_unsynced()
+    assert verify(ORDERS, storage=left).ok
+    with open_queue(left, clock=clock) as again:
+        assert again.stats().lost == 0

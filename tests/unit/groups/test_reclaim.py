@@ -172,3 +172,12 @@ def test_free_space_that_cannot_be_told_is_enough(parts: LogParts, monkeypatch: 
     (group,) = with_log(parts, "one")
     finish(parts, group, range(20))
     assert retire(parts, Retention(Bounds(message_count=10**6), free_bytes_min=10**9)) == []
+
+
+def test_one_call_retires_a_bounded_number_of_files(parts: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest first; the next call retires more."""
+    monkeypatch.setattr(reclaim, "_FILES_MAX", 1)
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(20))
+    assert retire(parts) == [FIRST]
+    assert retire(parts) == [SECOND]

@@ -28,6 +28,13 @@ max_deliveries = "none"
 backoff = [1, 2.5]
 dead_letter_seconds = 3600
 expired = "dead"
+retain_age = 604800
+retain_bytes = "none"
+retain_messages = 1000
+data_file_max_age = 3600
+min_free_bytes = 1000000
+max_lag_age = "none"
+max_lag_bytes = 5000000
 lock_timeout = 5
 any_file_system = true
 compress_bytes = 2000
@@ -78,6 +85,13 @@ def test_every_option_is_read_as_the_queue_takes_it(tmp_path: Path) -> None:
         "lease_seconds": 60,
         "dead_letter_seconds": 3600,
         "expired": "dead",
+        "retain_age": 604800,
+        "retain_bytes": None,
+        "retain_messages": 1000,
+        "data_file_max_age": 3600,
+        "min_free_bytes": 10**6,
+        "max_lag_age": None,
+        "max_lag_bytes": 5 * 10**6,
         "lock_timeout": 5,
         "any_file_system": True,
         "compress_bytes": 2000,

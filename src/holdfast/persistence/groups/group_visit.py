@@ -7,14 +7,15 @@ over lost data.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem import locks
-from holdfast.persistence.filesystem.layout import QueueDirectory
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.layout import QueueDirectory, within
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.groups.group_files import find_group, progress_reader
 from holdfast.persistence.groups.position_entry import Change
-from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN, PositionFileWriter
+from holdfast.persistence.groups.position_file_writer import NEXT, POSITION_FILE_BYTES_MIN, PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
 
 
@@ -35,12 +36,13 @@ def visit_group(
     changes: Callable[[GroupProgress], list[Change]],
     *,
     is_needed: Callable[[GroupProgress], object] | None = None,
+    is_doubtful: bool = False,
 ) -> bool:
     """Append the entries that ``changes`` returns for a group's progress, durably; False if the group has an owner.
 
     A group that does not exist needs no entries. Neither does a group whose owner has noted everything, because an
     owner rewrites the progress that it finds. ``is_needed`` tells whether entries are needed; the default is
-    ``changes``.
+    ``changes``. ``is_doubtful``: a visit before has failed, perhaps in the sync of a file that it could not remove.
     """
     is_needed = is_needed or changes
     group = find_group(storage, directory, name)
@@ -51,6 +53,9 @@ def visit_group(
     if lock is None:
         return not is_needed(reader.refresh())
     try:
+        if is_doubtful:
+            with suppress(*MISSING):
+                storage.remove(within(directory.group(name), NEXT))
         positions = PositionFileWriter(
             storage,
             directory.group(name),

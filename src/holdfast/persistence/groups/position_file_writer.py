@@ -49,7 +49,9 @@ logger = logging.getLogger("holdfast")
 POSITION_FILE_BYTES_MIN = 16 * 2**10
 """Size of the first position file; each one that follows a full one is twice as large."""
 
-_NEXT = "next.position"
+NEXT = "next.position"
+"""The next generation while it is made, or its reserved space."""
+
 _SINGLE = run_flags(0, 1)
 
 
@@ -89,7 +91,7 @@ class PositionFileWriter:
     ) -> None:
         self._storage = storage
         self._directory = directory
-        self._next_path = within(directory, _NEXT)
+        self._next_path = within(directory, NEXT)
         self._time_ns = clock.time_ns
         self._ids = (queue_id, group_id)
         self._file_bytes = file_bytes

@@ -86,6 +86,9 @@ class QueueHandle:
         The read sides beside this handle's write side, its own included, by group.
     open_groups : list of OwnGroup
         The groups of these handles, which commit records are noted in.
+    doubtful : set of str
+        Groups whose progress was written, and may be lost because its sync failed: a second sync could succeed over
+        lost data. No data file is retired until it was written again.
     deciding : KeyedLock
         Lets one thread at a time decide a transaction with these handles.
     """
@@ -124,6 +127,7 @@ class QueueHandle:
         self._beside = beside
         self.group_readers: dict[str, ReadSide] = {} if beside is None else beside.group_readers
         self.open_groups: list[OwnGroup] = [] if beside is None else beside.open_groups
+        self.doubtful: set[str] = set() if beside is None else beside.doubtful
         self.deciding: KeyedLock = KeyedLock() if beside is None else beside.deciding
         own_capacity = Capacity(0, None, self._lag_depth, self._disk_bytes_with)
         self.capacity: Capacity = own_capacity if beside is None else beside.capacity
@@ -302,6 +306,8 @@ class QueueHandle:
         sync: Callable[[], object] | None = None,
     ) -> None:
         """Retire the data files that every group has finished, and that the queue does not keep."""
+        if self.doubtful:
+            return
         retention = stored_retention(self.storage, self.directory)
         retire_finished_files(
             self.directory, self.files, self.clock, retention, own_group=own_group, own_progress=own, sync_own=sync

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from holdfast.errors import HoldfastError
@@ -106,19 +107,26 @@ class RetentionPass:
         HoldfastError
             A step could not be done; the others were.
         """
-        steps: list[Callable[[], object]] = [self._roll, self._look_after_groups, self._handle.reclaim]
         errors: list[HoldfastError] = []
-        for step in steps:
-            with self._lock:
-                if self._is_over:
-                    return
-                try:
-                    with storage_errors("retention", self._handle.path):
-                        step()
-                except HoldfastError as error:
-                    errors.append(error)
+        with self._lock:
+            self._do(self._roll, errors)
+            groups: list[_Attended] = []
+            self._do(lambda: groups.extend(self._attended_groups()), errors)
+            self._do(lambda: self._look_after(groups, errors), errors)
+            if not errors:  # else their progress may be on the disk or not
+                self._do(self._handle.reclaim, errors)
         if errors:
             raise errors[0]
+
+    def _do(self, step: Callable[[], object], errors: list[HoldfastError]) -> None:
+        """Do a step, unless the queue closes; an error does not stop the next one."""
+        if self._is_over:
+            return
+        try:
+            with storage_errors("retention", self._handle.path):
+                step()
+        except HoldfastError as error:
+            errors.append(error)
 
     # -- What --------------------------------------------------------------------------------------------------------
 
@@ -128,25 +136,33 @@ class RetentionPass:
         if age is not None:
             handle.require_write_side().roll_if_old(as_ns(age, "data_file_max_age"), handle.clock.time_ns())
 
-    def _look_after_groups(self) -> None:
+    def _attended_groups(self) -> list[_Attended]:
+        handle = self._handle
+        groups = [self._attended(info) for info in list_groups(handle.storage, handle.directory)]
+        handle.doubtful.intersection_update(each.name for each in groups)
+        return groups
+
+    def _look_after(self, groups: Sequence[_Attended], errors: list[HoldfastError]) -> None:
         handle = self._handle
         handle.files.refresh()
         distances = Distances(handle.directory, handle.files, handle.clock.time_ns())
-        groups = [self._attended(info) for info in list_groups(handle.storage, handle.directory)]
         expired = self._expired(groups)
         for group in groups:
-            if self._is_over:
-                return
             self._tell_old_votes(group)
-            if group.settings is None:
-                continue
-            end = distances.end_of(distances.outside(lag_of(group.settings)))
-            before = group.progress.skipped_count
-            if group.side is not None:
-                self._look_after_open(group.side, end, expired)
-            else:
-                self._visit(group, group.settings, end, expired)
-            self._tell_skipped(group, group.progress.skipped_count - before)
+            if group.settings is not None:
+                end = distances.end_of(distances.outside(lag_of(group.settings)))
+                self._do(partial(self._look_after_one, group, group.settings, end, expired), errors)
+
+    def _look_after_one(
+        self, group: _Attended, settings: Settings, end: int, expired: Sequence[tuple[Record, int]]
+    ) -> None:
+        before = group.progress.skipped_count
+        if group.side is not None:
+            self._look_after_open(group.side, end, expired)
+            self._handle.doubtful.discard(group.name)  # it was written again when it was opened
+        else:
+            self._visit(group, settings, end, expired)
+        self._tell_skipped(group, group.progress.skipped_count - before)
 
     def _attended(self, info: GroupInfo) -> _Attended:
         """Return a group with its settings and its progress: of the owner here, or as the disk has it."""
@@ -179,6 +195,7 @@ class RetentionPass:
         for at in range(0, len(expired), _EXPIRED_MAX):  # takers beside it wait for a step at the most
             side.expire(expired[at : at + _EXPIRED_MAX])
         side.move_on(end)
+        side.flush()  # raises if an earlier sync has failed: that progress must not let a file go
 
     def _visit(self, group: _Attended, settings: Settings, end: int, expired: Sequence[tuple[Record, int]]) -> None:
         """Look after a group that has no owner; if it has one, that one does it."""
@@ -188,11 +205,15 @@ class RetentionPass:
             return [*_ended(progress, settings, expired, now_ns), *skipped_changes(progress, end)]
 
         new = changes(group.progress)
-        if not new:
+        storage, directory, name = handle.storage, handle.directory, group.name
+        is_doubtful = name in handle.doubtful
+        if not new and not is_doubtful:
             return
-        with groups_locked(handle.storage, handle.directory, handle.clock):
-            if visit_group(handle.storage, handle.directory, handle.queue_id, handle.clock, group.name, changes):
+        handle.doubtful.add(name)
+        with groups_locked(storage, directory, handle.clock):
+            if visit_group(storage, directory, handle.queue_id, handle.clock, name, changes, is_doubtful=is_doubtful):
                 apply_run(new, group.progress)
+        handle.doubtful.discard(name)
 
     def _tell_skipped(self, group: _Attended, count: int) -> None:
         if count:

@@ -35,7 +35,7 @@ class Grouping(Holding):
 
     def create(self, start: str = "earliest") -> None:
         """Make the group, and open a handle for it."""
-        first = self.queue.groups.create(SLOW, start, max_deliveries=None)
+        first = self.queue.groups.create(SLOW, start, max_deliveries=None, max_lag_bytes=1)
         self._created(first)
         self._return("create")
         self._open_slow()
@@ -112,7 +112,7 @@ class Grouping(Holding):
         with another_actor(self.queue) as groups:
 
             def create() -> None:
-                first.append(groups.create(SLOW, max_deliveries=None))
+                first.append(groups.create(SLOW, max_deliveries=None, max_lag_bytes=1))
                 there.extend(self.storage.list(data))
 
             has_come = self._race(call, create, at)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proof.crash_states.lives.requesting import Requesting
+from proof.crash_states.lives.retaining import Retaining
 
 
-class Life(Requesting):
+class Life(Retaining):
     """Does things and keeps the books."""
 
     def twin(self) -> Life:

@@ -126,6 +126,7 @@ def numbers(state: State, now: Now) -> dict[str, Span]:
         "dropped": Span(state.dropped.low, state.dropped.high + unsure),
         "next_offset": Span(len(state.messages), len(state.messages)),
         "dedup_forgotten": state.forgotten,
+        "skipped": state.own.skipped,
         "lost": Span(0, 0),
     }
 
