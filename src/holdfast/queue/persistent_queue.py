@@ -20,6 +20,7 @@ from holdfast.queue.consumer.consuming import Consuming
 from holdfast.queue.consumer.draining import DRAIN_SECONDS, log_left
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+from holdfast.queue.engine.log_starts import Started
 from holdfast.queue.engine.ports import Consumer, Producer
 from holdfast.queue.forked_copy import put_off
 from holdfast.queue.inspect.browse import BrowsedMessage, Browser, State
@@ -34,6 +35,7 @@ from holdfast.queue.options.arguments import (
     too_large,
     wait_for,
 )
+from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.put_options import Put, Seconds, as_batch, encode_put, instant_ns, lease_of
 from holdfast.queue.options.queue_options import Mode, Options, check_options
 from holdfast.queue.options.settings import Settings, check_names, checked
@@ -192,7 +194,14 @@ class PersistentQueue:
             return opened_depth + engine.end() - opened_end - gone
 
         self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
-        self.groups = Groups(handle, check_open=self._lifecycle.check, close_group=self._engine.close_group)
+
+        def seek(group: str, start: LogStart, own: str = self.group, tasks: TaskCount = self._tasks) -> Started:
+            moved = engine.seek(group, start)
+            if group == own:  # then ``join`` waits for what comes again
+                tasks.call_off(-moved.task_change)
+            return moved.started
+
+        self.groups = Groups(handle, check_open=self._lifecycle.check, close_group=engine.close_group, seek=seek)
         self.reservations = Reservations(handle, self._engine.reserving, check_open=self._lifecycle.check)
         self.joint_commits = JointCommits(handle, self._engine.joint_resolver, check_open=self._lifecycle.check)
 

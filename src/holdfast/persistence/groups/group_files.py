@@ -172,14 +172,19 @@ def _fields(group: GroupInfo) -> dict[str, Any]:
 def change_group(
     storage: Storage, directory: QueueDirectory, group: GroupInfo, settings: Mapping[str, Any]
 ) -> GroupInfo:
-    """Replace the settings of a group, durably; the caller holds the group's lock.
+    """Replace the settings of a group, durably; as :func:`replace_group`."""
+    changed = replace(group, settings=settings)
+    replace_group(storage, directory, group, changed)
+    return changed
+
+
+def replace_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, changed: GroupInfo) -> None:
+    """Replace the document of a group, durably; the caller holds the group's lock.
 
     Raises as :func:`replace_document`.
     """
-    changed = replace(group, settings=settings)
     path = directory.group_document(group.name)
     replace_document(storage, path, _fields(group), _fields(changed), LARGE_DOCUMENT_BYTES_MAX)
-    return changed
 
 
 def remove_group(

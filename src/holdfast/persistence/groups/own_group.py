@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from holdfast.clock import Clock
@@ -18,9 +19,11 @@ from holdfast.persistence.groups.group_files import (
     groups_locked,
     progress_reader,
     repair_group,
+    replace_group,
     require_group,
     write_group,
 )
+from holdfast.persistence.groups.next_life import next_life
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
@@ -130,9 +133,7 @@ class OwnGroup:
             self._storage,
             self._directory.group(group.name),
             self._clock,
-            self._queue_id,
-            group.group_id,
-            reader.refresh,
+            reader,
             file_bytes=file_bytes,
         )
         return self._writer, (*group.damage, *reader.damage)
@@ -140,6 +141,30 @@ class OwnGroup:
     def change(self, settings: Mapping[str, Any]) -> None:
         """Replace the settings of the group, which is open here, durably. Raises ``OSError``, StorageError."""
         self._opened = change_group(self._storage, self._directory, self.require(), settings)
+
+    def begin_life(self, find_start: Callable[[], int]) -> None:
+        """Have the group, which is open here, start anew at an offset, durably; its progress is another one then.
+
+        ``find_start`` is called while no data file is retired.
+
+        Raises
+        ------
+        CommitUnknownError, PoisonedError
+            Either life may be the one that counts, and the read side is poisoned; or it had been before.
+        StorageError, OSError
+            The life before goes on.
+        """
+        group, writer = self.require(), self._writer
+        assert writer is not None, "it is open"
+        with groups_locked(self._storage, self._directory, self._clock):
+            self._files.refresh()
+            begun, progress = next_life(group, writer.progress, find_start(), retired_ranges(self._files))
+            publish = partial(replace_group, self._storage, self._directory, group, begun)
+            try:
+                writer.begin_life(begun.group_id, progress, publish)
+            finally:  # interrupted behind its end, too
+                if writer.group_id == begun.group_id:
+                    self._opened = begun
 
     def sync(self) -> None:
         """Put on the disk what was noted of the group by now. Raises as :meth:`PositionFileWriter.sync`."""

@@ -1,0 +1,73 @@
+"""Finds where a start is in the log of a queue: the offset, and whether all that was asked for is still there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.errors import ConfigError, StorageError
+from holdfast.persistence.filesystem.layout import read_data_file_header
+from holdfast.persistence.filesystem.storage import MISSING
+from holdfast.persistence.log.log_times import offset_since
+from holdfast.persistence.log.sealed_file import retired_ranges
+from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.log_start import EARLIEST, LAST, LATEST, OFFSET, LogStart
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Where a group starts.
+
+    Attributes
+    ----------
+    offset : int
+        The first message that it gets.
+    is_complete : bool
+        Whether all messages from the requested start on are there: the log is kept back to it, without a gap.
+    """
+
+    offset: int
+    is_complete: bool
+
+
+def find_start(handle: QueueHandle, start: LogStart) -> Started:
+    """Return where a start is now; data files must not be retired meanwhile, or the result is soon outdated.
+
+    Raises
+    ------
+    ConfigError
+        It is an offset behind the end of the log.
+    StorageError, OSError
+        As :func:`offset_since`.
+    """
+    handle.files.refresh()
+    latest = handle.next_offset()
+    wanted = _wanted(handle, start, latest)
+    if wanted > latest:
+        raise ConfigError(f"the log ends at offset {latest}: a start is an offset from 0 to that, not {wanted}")
+    earliest = handle.files.first_offset
+    gaps = [gap for gap in retired_ranges(handle.files) if gap.stop > wanted]
+    offset = max(wanted, earliest)
+    if gaps and offset in gaps[0]:
+        offset = gaps[0].stop
+    return Started(offset, wanted >= earliest and not gaps)
+
+
+def _wanted(handle: QueueHandle, start: LogStart, latest: int) -> int:
+    """Return the offset that is meant, whether or not it is there; a time from before the log is in front of it."""
+    files = handle.files
+    if start.form == LATEST:
+        return latest
+    if start.form == OFFSET:
+        return start.number
+    if start.form == LAST:
+        return max(0, latest - start.number)
+    if start.form == EARLIEST:
+        return files.first_offset
+    found = min(latest, offset_since(files, start.number, handle.log_end()))
+    if found > files.first_offset or found == 0:
+        return found
+    try:  # no message before a file is younger than its base
+        base_ns = read_data_file_header(files.storage, files.path(files.names()[0])).base_timestamp_ns
+    except (StorageError, *MISSING):
+        return found - 1
+    return found if start.number > base_ns else found - 1
