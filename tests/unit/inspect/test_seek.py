@@ -7,23 +7,35 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import (
+    CommitUnknownError,
     ConfigError,
+    CorruptionError,
     GroupNotFoundError,
     LeaseExpiredError,
     PersistentQueue,
+    PoisonedError,
     QueueLockedError,
+    StorageError,
     TransactionStateError,
     UsageError,
     verify,
 )
 from holdfast.errors import Empty
+from holdfast.queue.engine import log_starts
+from holdfast.queue.engine.log_starts import GroupStart
+from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.queue_options import Mode
+from holdfast.queue.producer.write_side import WriteSide
 from support.builders.clocks import NS_PER_SECOND, START_NS, FakeClock
+from support.builders.transactions import open_queue
 from support.processes.threads import Threads
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 FILE_BYTES = 16 * 2**10
 MODES: tuple[Mode, ...] = ("exclusive", "shared")
@@ -456,3 +468,122 @@ def test_consumers_of_several_threads_get_each_message_of_the_last_life_once(que
     assert len(of_last) == len(set(of_last))
     assert {offset for _, offset in finished if offset >= 10} == set(range(10, 60))
     assert queue.stats().depth == 0
+
+
+# -- Where the disk refuses, and in the middle of others' work ---------------------------------------------------------
+
+
+def test_a_seek_that_the_disk_refuses_leaves_the_group_where_it_was() -> None:
+    """Consumers continue with what they have in hand; a handle that only looks sees the group as it is."""
+    storage = SimulatedStorage()
+    with open_queue(storage) as queue, open_queue(storage, mode="read_only") as looking:
+        queue.groups.create("keeps")
+        for number in range(4):
+            queue.put(b"%d" % number)
+        queue.get_nowait()
+        held = queue.receive()
+        assert looking.peek(9)
+        for name in ("next.position", "group.json.new"):
+            with refusing(storage, "rename", name), pytest.raises(StorageError, match=r"a group|position file"):
+                queue.groups.seek("default", 0)
+        assert [each.offset for each in looking.peek(9)] == [1, 2, 3]
+        held.ack()
+        assert queue.get_nowait() == b"2"
+        assert [each.offset for each in looking.peek(9)] == [3]
+        queue.groups.seek("default", 1)
+        assert [each.offset for each in looking.peek(9)] == [1, 2, 3]
+
+
+def test_a_seek_of_which_nobody_knows_poisons_the_group() -> None:
+    """Another handle finds the one life or the other, whole."""
+    storage = SimulatedStorage()
+    with open_queue(storage) as queue:
+        queue.groups.create("keeps")
+        queue.put(b"one")
+        queue.put(b"two")
+        queue.get_nowait()
+        named: list[Path] = []
+
+        def refuse(verb: str, path: Path) -> None:
+            if named and verb in {"sync_directory", "rename"}:
+                raise OSError(5, "Input/output error", str(path))
+            if verb == "rename" and path.name == "group.json.new":
+                named.append(path)
+
+        storage.before_verb = refuse
+        with pytest.raises(CommitUnknownError):
+            queue.groups.seek("default", 0)
+        storage.before_verb = None
+        for verb in (queue.get_nowait, lambda: queue.groups.seek("default", 0)):
+            with pytest.raises(PoisonedError):
+                verb()
+        for left, count in ((storage.crash_keeping_all(), 2), (storage.crash_dropping_unsynced(), 1)):
+            with open_queue(left) as again:
+                assert again.stats().depth == count
+
+
+def test_a_commit_that_a_seek_comes_into_finishes_nothing_of_the_new_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had been decided before: what it puts is there, once, also after a restart that redoes it."""
+    storage = SimulatedStorage()
+    with open_queue(storage) as queue:
+        queue.groups.create("keeps")
+        queue.put(b"one")
+        queue.put(b"two")
+        tx = queue.begin()
+        tx.ack(tx.receive(timeout=1))
+        tx.put(b"result")
+        decide = WriteSide.decide
+
+        def decide_and_move(side: WriteSide, *arguments: Any) -> range:
+            offsets = decide(side, *arguments)
+            queue.groups.seek("default", 0)
+            return offsets
+
+        monkeypatch.setattr(WriteSide, "decide", decide_and_move)
+        assert tx.commit() == range(2, 3)
+        assert [each.offset for each in queue.peek(9)] == [0, 1, 2]
+        crashed = storage.crash_dropping_unsynced()
+        queue.get_nowait()
+    with open_queue(crashed) as again:
+        assert [each.offset for each in again.peek(9)] == [0, 1, 2]
+
+
+def test_a_start_that_another_version_sends_is_refused() -> None:
+    """It says what it does not know."""
+    for fields in (None, [], ["offset"], ["offset", -1], ["offset", True], ["moon", 1], ["time", 2**63]):
+        with pytest.raises(UsageError, match="this version knows no start"):
+            LogStart.from_fields(fields)
+    assert str(LogStart.from_fields(["last", 3])) == "last 3"
+    assert str(LogStart("latest")) == "latest"
+
+
+@pytest.mark.parametrize("error", [CorruptionError("damaged"), FileNotFoundError()])
+def test_a_log_whose_first_header_cannot_be_read_may_be_incomplete(
+    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Nothing says when the messages before it were put."""
+    put_numbers(queue, 0, 100)
+    assert len(numbers_left(queue)) == 100
+    oldest = queue.stats().first_offset
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(log_starts, "read_data_file_header", refuse)
+    started = queue.groups.seek("default", timedelta(days=1))
+    assert (started.offset, started.is_complete) == (oldest, False)
+
+
+def test_a_time_just_behind_what_is_gone_has_all_its_messages(tmp_path: Path) -> None:
+    """The header of the oldest file says that nothing before it is younger."""
+    clock = FakeClock()
+    with PersistentQueue(tmp_path / "q", mode="exclusive", clock=clock, data_file_bytes=FILE_BYTES) as queue:
+        for number in range(100):
+            put_numbers(queue, number, number + 1)
+            clock.advance(60)
+        assert len(numbers_left(queue)) == 100
+        oldest = queue.stats().first_offset
+        at = datetime.fromtimestamp(START_NS / NS_PER_SECOND, UTC) + timedelta(minutes=oldest)
+        assert queue.groups.seek("default", at) == GroupStart(oldest, is_complete=True)
+        assert queue.groups.seek("default", at - timedelta(seconds=59)) == GroupStart(oldest, is_complete=True)
+        assert queue.groups.seek("default", at - timedelta(seconds=61)) == GroupStart(oldest, is_complete=False)

@@ -26,7 +26,7 @@ from holdfast.queue.client.shared_resolver import SharedJointResolver, SharedRes
 from holdfast.queue.client.staging import Staging
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.closing import Closing
-from holdfast.queue.engine.log_starts import Started
+from holdfast.queue.engine.log_starts import GroupStart
 from holdfast.queue.engine.seeking import Moved
 from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.local_engine import LocalEngine
@@ -151,7 +151,7 @@ class SharedEngine(Closing):
     def seek(self, group: str, start: LogStart) -> Moved:
         """Have a group moved to another place in the log; raises as :func:`~holdfast.queue.engine.seeking.seek`."""
         done = self._ask(group, {"verb": SEEK, "start": start.to_fields()})
-        return Moved(Started(done["offset"], done["is_complete"]), done["task_change"])
+        return Moved(GroupStart(done["offset"], done["is_complete"]), done["task_change"])
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Have settings changed. As :meth:`PersistentQueue.configure`."""

@@ -10,11 +10,11 @@ from holdfast.persistence.filesystem.storage import MISSING
 from holdfast.persistence.log.log_times import offset_since
 from holdfast.persistence.log.sealed_file import retired_ranges
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.options.log_start import EARLIEST, LAST, LATEST, OFFSET, LogStart
+from holdfast.queue.options.log_start import EARLIEST, LAST, LATEST, TIME, LogStart
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class GroupStart:
     """Where a group starts.
 
     Attributes
@@ -29,7 +29,7 @@ class Started:
     is_complete: bool
 
 
-def find_start(handle: QueueHandle, start: LogStart) -> Started:
+def find_start(handle: QueueHandle, start: LogStart) -> GroupStart:
     """Return where a start is now; data files must not be retired meanwhile, or the result is soon outdated.
 
     Raises
@@ -49,25 +49,25 @@ def find_start(handle: QueueHandle, start: LogStart) -> Started:
     offset = max(wanted, earliest)
     if gaps and offset in gaps[0]:
         offset = gaps[0].stop
-    return Started(offset, wanted >= earliest and not gaps)
+    return GroupStart(offset, wanted >= earliest and not gaps)
 
 
 def _wanted(handle: QueueHandle, start: LogStart, latest: int) -> int:
     """Return the offset that is meant, whether or not it is there; a time from before the log is in front of it."""
+    first = handle.files.first_offset
+    if start.form == TIME:
+        return _wanted_since(handle, start.number, first, latest)
+    known = {EARLIEST: first, LATEST: latest, LAST: max(0, latest - start.number)}
+    return known.get(start.form, start.number)
+
+
+def _wanted_since(handle: QueueHandle, timestamp_ns: int, first: int, latest: int) -> int:
     files = handle.files
-    if start.form == LATEST:
-        return latest
-    if start.form == OFFSET:
-        return start.number
-    if start.form == LAST:
-        return max(0, latest - start.number)
-    if start.form == EARLIEST:
-        return files.first_offset
-    found = min(latest, offset_since(files, start.number, handle.log_end()))
-    if found > files.first_offset or found == 0:
+    found = min(latest, offset_since(files, timestamp_ns, handle.log_end()))
+    if found > first or found == 0:
         return found
     try:  # no message before a file is younger than its base
         base_ns = read_data_file_header(files.storage, files.path(files.names()[0])).base_timestamp_ns
     except (StorageError, *MISSING):
         return found - 1
-    return found if start.number > base_ns else found - 1
+    return found if timestamp_ns > base_ns else found - 1

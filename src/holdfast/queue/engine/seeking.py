@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.persistence.filesystem.storage import storage_errors
-from holdfast.queue.engine.log_starts import Started, find_start
+from holdfast.queue.engine.log_starts import GroupStart, find_start
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.engine.reading import with_reserve
 from holdfast.queue.options.log_start import LogStart
@@ -18,13 +18,13 @@ class Moved:
 
     Attributes
     ----------
-    started : Started
+    started : GroupStart
         Where the group continues.
     task_change : int
         How many more messages than before its consumers will report done.
     """
 
-    started: Started
+    started: GroupStart
     task_change: int
 
 
@@ -46,7 +46,7 @@ def seek(handle: QueueHandle, start: LogStart, asker: Asker) -> Moved:
 
 def _seek(handle: QueueHandle, start: LogStart) -> Moved:
     side = handle.require_read_side()
-    found: list[Started] = []
+    found: list[GroupStart] = []
 
     def offset() -> int:
         found.append(find_start(handle, start))

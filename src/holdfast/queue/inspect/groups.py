@@ -20,7 +20,7 @@ from holdfast.persistence.groups.group_files import (
     require_group,
     write_group,
 )
-from holdfast.queue.engine.log_starts import Started, find_start
+from holdfast.queue.engine.log_starts import GroupStart, find_start
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.log_start import LogStart, Start
 from holdfast.queue.options.settings import GROUP_SETTINGS, GroupSettings, check_names, checked, stored
@@ -42,7 +42,7 @@ class Groups:
         *,
         check_open: Callable[[], None],
         close_group: Callable[[str], object] = lambda name: None,
-        seek: Callable[[str, LogStart], Started] | None = None,
+        seek: Callable[[str, LogStart], GroupStart] | None = None,
     ) -> None:
         self._handle = handle
         self._storage = handle.storage
@@ -104,7 +104,7 @@ class Groups:
         except OSError as error:
             raise self._error(error, "making a group", name) from error
 
-    def seek(self, name: str, start: Start) -> Started:
+    def seek(self, name: str, start: Start) -> GroupStart:
         """Move a group to another place in the log, back or ahead, while its consumers run.
 
         All that it had finished is forgotten, with delivery counts and delays. Messages in hand are taken away: their
@@ -119,7 +119,7 @@ class Groups:
 
         Returns
         -------
-        Started
+        GroupStart
             Where it continues. Its ``is_complete`` is False if the log is not kept back to the start that was asked
             for, or has gaps behind it.
 
