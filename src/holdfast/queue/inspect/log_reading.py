@@ -23,8 +23,8 @@ from holdfast.queue.options.log_start import EARLIEST, LAST, LATEST, OFFSET, TIM
 _READ_COUNT = 64
 """Messages decoded at once; their bytes are bounded by one chunk of the reader."""
 
-_PAUSE_SECONDS_MIN = 0.001
-_PAUSE_SECONDS_MAX = 0.02
+PAUSE_SECONDS_MIN = 0.001
+PAUSE_SECONDS_MAX = 0.02
 """How often a reader that follows looks at the end of the log; the owner publishes it."""
 
 
@@ -86,7 +86,7 @@ class LogReading(Iterator[Message]):
 
     def _wait_for_more(self) -> None:
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
-        pause = _PAUSE_SECONDS_MIN
+        pause = PAUSE_SECONDS_MIN
         while True:
             self._messages.extend(self.read_on())
             if self._messages or self.is_over:
@@ -96,7 +96,7 @@ class LogReading(Iterator[Message]):
                 self.close()
                 return
             time.sleep(pause if left is None else min(pause, left))
-            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     def read_on(self) -> list[Message]:
         """Return some of the messages that come next, without a wait; none if there are none yet, or it is over."""
