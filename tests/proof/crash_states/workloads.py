@@ -10,6 +10,7 @@ from proof.crash_states.asked import Asked
 from proof.crash_states.lives.books import LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES, A
 from proof.crash_states.lives.holding import PARTS_MAX
 from proof.crash_states.lives.life import Life
+from proof.crash_states.lives.moving import AGO
 from proof.crash_states.lives.putting import PRIORITY
 
 Workload = tuple[str, ...]
@@ -92,6 +93,10 @@ def _has_slow_in_hand(life: Life) -> bool:
     return bool(life.slow_in_hand)
 
 
+def _may_seek(life: Life) -> bool:
+    return life.tx is None and not life.held_offsets
+
+
 def _has_request(life: Life) -> bool:
     return bool(life.history.requests[A])
 
@@ -167,6 +172,17 @@ GROUPS = {
 }
 """The second group."""
 
+MOVING = {
+    "seek": Action(_may_seek, lambda life: life.seek("earliest")),
+    "seek_back": Action(_may_seek, lambda life: life.seek(-2)),
+    "seek_latest": Action(_may_seek, lambda life: life.seek("latest")),
+    "seek_since": Action(_may_seek, lambda life: life.seek(AGO)),
+    "slow_seek": Action(_has_slow, lambda life: life.slow_seek("earliest")),
+    "slow_seek_latest": Action(_has_slow, lambda life: life.slow_seek("latest")),
+    "create_since": Action(_may_create, Life.create_since),
+}
+"""Groups that are moved."""
+
 SETTINGS = {
     "configure": Action(_always, Life.configure),
     "reset": Action(_always, Life.reset),
@@ -183,7 +199,7 @@ REQUESTS = {
 }
 """What clients put, and the owner that may answer twice."""
 
-ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | SETTINGS | REQUESTS
+ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | MOVING | SETTINGS | REQUESTS
 """Longer sequences are drawn from these."""
 
 
@@ -196,13 +212,14 @@ FAMILIES = {
     "options": _of(OPTIONS, "roll get receive reject retry nack adopt reopen kill"),
     "holding": _of(HOLDING, "put_many roll get purge keyed kill reopen"),
     "groups": _of(GROUPS, "put_many roll get get_many reopen kill"),
+    "moving": _of(MOVING, "put_many roll get receive reject retry take commit two_queues hour kill reopen"),
     "settings": _of(SETTINGS, "roll get create reopen kill"),
     "requests": _of(REQUESTS, "put_many roll get adopt two_queues reopen kill"),
 }
 """What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""
 
 FAMILY_DEPTH = 3
-DEPTHS = {("options", "used"): 2, ("groups", "used"): 2}
+DEPTHS = {("options", "used"): 2, ("groups", "used"): 2, ("moving", "shared"): 2}
 """Where it is less, by family and beginning: another beginning has more to say of them."""
 
 RACES = ("get", "get_many", "roll", "reopen")
@@ -285,6 +302,7 @@ BEGINNINGS_OF = {
     "options": ("used", "waiting"),
     "holding": ("used",),
     "groups": ("used", "shared"),
+    "moving": ("used", "shared"),
     "settings": ("fresh", "used"),
     "requests": ("fresh", "used"),
 }
