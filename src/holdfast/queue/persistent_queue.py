@@ -698,7 +698,7 @@ class PersistentQueue:
         start : "earliest", "latest", int, datetime or timedelta
             Where to begin: as in ``groups.create``.
         stop : "earliest", "latest", int, datetime or timedelta; None
-            In front of which message to end. None: at the end that the log has now; with ``follow``, nowhere.
+            The message to end before. None: at the end that the log has now; with ``follow``, nowhere.
         follow : bool
             Whether to wait at the end for messages that are put later, by any process.
         timeout : float or None, seconds

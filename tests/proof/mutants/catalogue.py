@@ -7,6 +7,7 @@ from proof.mutants.blind_spots import BLIND_SPOTS
 from proof.mutants.drains import DRAINS
 from proof.mutants.far_away import FAR_AWAY
 from proof.mutants.mutation import Mutation
+from proof.mutants.replays import REPLAYS
 
 MUTATIONS = (
     # -- Durability --------------------------------------------------------------------------------------------------
@@ -91,8 +92,9 @@ MUTATIONS = (
         "progress-claimed-once",
         "A second owner looks once which position file is the latest, while the first begins another one.",
         "persistence/groups/position_file_writer.py",
-        "            generations = list_generations(self._storage, self._directory)\n        return generations",
-        "            break\n        return generations",
+        "            generations = list_generations(self._storage, self._directory)\n"
+        "        return claimed, generations",
+        "            break\n        return claimed, generations",
         "two owners",
     ),
     # -- Who owns, who lives, who asks ---------------------------------------------------------------------------------
@@ -403,6 +405,7 @@ MUTATIONS = (
     *BETWEEN_PROCESSES,
     *FAR_AWAY,
     *DRAINS,
+    *REPLAYS,
     # -- What not every queue is used for ------------------------------------------------------------------------------
     Mutation(
         "ids-not-kept-at-adoption",

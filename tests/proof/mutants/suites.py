@@ -151,6 +151,13 @@ SUITES = (
         "loop or consuming",
     ),
     _tests("looks", "tests/unit/consumer/test_look_side.py"),
+    _tests(
+        "replay",
+        "tests/unit/groups/test_next_life.py",
+        "tests/unit/log/test_log_times.py",
+        "tests/unit/inspect/test_seek.py",
+        "tests/unit/inspect/test_log_reading.py",
+    ),
     _tests("range server", "tests/spark/test_range_server.py"),
     _tests("unseen writes", "tests/spark/test_unseen_writes.py"),
     _tests(

@@ -145,20 +145,20 @@ class OwnGroup:
     def begin_life(self, find_start: Callable[[], int]) -> None:
         """Have the group, which is open here, start anew at an offset, durably; its progress is another one then.
 
-        ``find_start`` is called while no data file is retired.
+        ``find_start`` looks at the data files, while none is retired.
 
         Raises
         ------
         CommitUnknownError, PoisonedError
             Either life may be the one that counts, and the read side is poisoned; or it had been before.
         StorageError, OSError
-            The life before goes on.
+            The life before continues.
         """
         group, writer = self.require(), self._writer
         assert writer is not None, "it is open"
         with groups_locked(self._storage, self._directory, self._clock):
-            self._files.refresh()
-            begun, progress = next_life(group, writer.progress, find_start(), retired_ranges(self._files))
+            start = find_start()
+            begun, progress = next_life(group, writer.progress, start, retired_ranges(self._files))
             publish = partial(replace_group, self._storage, self._directory, group, begun)
             try:
                 writer.begin_life(begun.group_id, progress, publish)

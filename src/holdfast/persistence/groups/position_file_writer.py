@@ -307,7 +307,7 @@ class PositionFileWriter:
         CommitUnknownError, PoisonedError
             Either life may be the one that counts, and the read side is poisoned; or it had been before.
         StorageError, OSError
-            The life before goes on: nothing that counts has changed.
+            The life before continues: nothing that counts has changed.
         """
         changes = checkpoint(progress)
         with self._sync_lock:

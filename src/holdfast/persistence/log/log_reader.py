@@ -128,6 +128,11 @@ class LogReader:
             return
         self.next_offset, self._position = self._indexed_position(offset) or (name.first_offset, FRAMES_START)
 
+    def begin_at(self, name: DataFileName) -> None:
+        """Go to the first record of a data file, without a look at which files there are."""
+        self.next_offset = name.first_offset
+        self._open(name)
+
     def go_on_to(self, offset: int) -> None:
         """As :meth:`seek`; but if that is ahead in the current file, nothing is read twice."""
         ahead = offset - self.next_offset

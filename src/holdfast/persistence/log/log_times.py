@@ -54,7 +54,7 @@ def offset_since(files: LogFiles, timestamp_ns: int, end: LogEnd) -> int:
     if not names:
         return end[2]
     with closing(LogReader(files, _pass, recheck=True, chunk_bytes=_CHUNK_BYTES)) as reader:
-        reader.seek(names[at].first_offset)
+        reader.begin_at(names[at])
         places = sealed_places(files.storage, files.path(names[at]))
 
         def time_at(place: tuple[int, int]) -> int:
@@ -66,7 +66,7 @@ def offset_since(files: LogFiles, timestamp_ns: int, end: LogEnd) -> int:
         if begun:
             reader.move_to(places[begun - 1][0], names[at].sequence, places[begun - 1][1])
         elif places:
-            reader.seek(names[at].first_offset)
+            reader.begin_at(names[at])
         while records := reader.read(_READ_COUNT, end):
             if records[-1][1] >= timestamp_ns:
                 return records[bisect_left(records, timestamp_ns, key=_time_of)][0]

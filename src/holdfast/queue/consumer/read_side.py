@@ -802,7 +802,8 @@ class ReadSide:
         self.give_back_due()
         with self._take_lock:
             self._lifecycle.check_alive()
-            self._start()
+            if self._progress_store is None:
+                self._start()
             store = self._require_progress_store()
             if self._progress.votes:
                 raise TransactionStateError(
@@ -810,7 +811,7 @@ class ReadSide:
                     "commit or abort them, then seek",
                     state="prepared",
                 )
-            task_count = self.depth - len(self._leases.by_offset)
+            depth, task_count = self.depth, self.depth - len(self._leases.by_offset)
             try:
                 begin_life()
             finally:  # interrupted behind its end, too
@@ -820,7 +821,8 @@ class ReadSide:
                     self._dispatcher.begin(store)
                     self._dispatcher.must_read_anew = True
             task_count = self.depth - task_count
-            store.free()
+            if self.depth < depth:
+                store.free()
         self.wake()
         return task_count
 
