@@ -13,8 +13,8 @@ from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.closing import Closing
 from holdfast.queue.engine.configuring import configure
 from holdfast.queue.engine.idle_handles import IdleHandles
+from holdfast.queue.engine.log_starts import Moved, seek
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.engine.seeking import Moved, seek
 from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.queue_options import Options
@@ -130,7 +130,7 @@ class LocalEngine(Closing):
         """Do nothing: this handle has its own group open as long as it is open itself, and no other one."""
 
     def seek(self, group: str, start: LogStart) -> Moved:
-        """Move a group to another place in the log; raises as :func:`~holdfast.queue.engine.seeking.seek`."""
+        """Move a group to another place in the log; raises as :func:`~holdfast.queue.engine.log_starts.seek`."""
         handle = self.handle
         if group == handle.options.group:
             return seek(handle, start, own_process())

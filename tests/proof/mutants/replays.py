@@ -8,7 +8,7 @@ REPLAYS = (
     Mutation(
         "seek-reuses-the-life",
         "A batch of a drain has the id of an earlier one, and a sink that knows it passes over the messages.",
-        "persistence/groups/next_life.py",
+        "persistence/groups/group_files.py",
         "replace(group, group_id=random_id(), start_offset",
         "replace(group, start_offset",
         "replay",
@@ -16,9 +16,9 @@ REPLAYS = (
     Mutation(
         "seek-keeps-delivery-counts",
         "A message that comes again after a seek is a dead letter at once, as it had failed before.",
-        "persistence/groups/next_life.py",
-        "    life.lost_count = progress.lost_count\n",
-        "    life.lost_count = progress.lost_count\n    life.deliveries.update(progress.deliveries)\n",
+        "persistence/groups/group_files.py",
+        "    life.lost_count, life.skipped_count = progress.lost_count, progress.skipped_count\n",
+        "    life.deliveries.update(progress.deliveries)\n",
         "replay",
     ),
     Mutation(
@@ -40,7 +40,7 @@ REPLAYS = (
     Mutation(
         "seek-loses-dead-letters",
         "A group that is moved has no dead letters any more, and their messages come again.",
-        "persistence/groups/next_life.py",
+        "persistence/groups/group_files.py",
         "        life.bury(offset, mark)\n",
         "        pass\n",
         "replay",

@@ -17,12 +17,12 @@ from holdfast.persistence.format.dead_letter import DeadMark
 from holdfast.persistence.groups.group_files import (
     GroupInfo,
     find_group,
+    next_life,
     progress_reader,
     replace_group,
     require_group,
     write_group,
 )
-from holdfast.persistence.groups.next_life import next_life
 from holdfast.persistence.groups.position_entry import NO_HINT, Change, dead_change
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter

@@ -17,13 +17,13 @@ from holdfast.persistence.groups.group_files import (
     change_group,
     find_group,
     groups_locked,
+    next_life,
     progress_reader,
     repair_group,
     replace_group,
     require_group,
     write_group,
 )
-from holdfast.persistence.groups.next_life import next_life
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress

@@ -26,8 +26,7 @@ from holdfast.queue.client.shared_resolver import SharedJointResolver, SharedRes
 from holdfast.queue.client.staging import Staging
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.closing import Closing
-from holdfast.queue.engine.log_starts import GroupStart
-from holdfast.queue.engine.seeking import Moved
+from holdfast.queue.engine.log_starts import GroupStart, Moved
 from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.log_start import LogStart
@@ -149,7 +148,7 @@ class SharedEngine(Closing):
         self._ask(name, {"verb": CLOSE_GROUP})
 
     def seek(self, group: str, start: LogStart) -> Moved:
-        """Have a group moved to another place in the log; raises as :func:`~holdfast.queue.engine.seeking.seek`."""
+        """Have a group moved to another place in the log; raises as :func:`~holdfast.queue.engine.log_starts.seek`."""
         done = self._ask(group, {"verb": SEEK, "start": start.to_fields()})
         return Moved(GroupStart(done["offset"], done["is_complete"]), done["task_change"])
 

@@ -1,4 +1,4 @@
-"""Finds where a start is in the log of a queue: the offset, and whether all that was asked for is still there."""
+"""Finds where a start is in the log of a queue, and moves a group there while it is read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from holdfast.errors import ConfigError, StorageError
 from holdfast.persistence.filesystem.layout import read_data_file_header
-from holdfast.persistence.filesystem.storage import MISSING
+from holdfast.persistence.filesystem.storage import MISSING, storage_errors
 from holdfast.persistence.log.log_times import offset_since
 from holdfast.persistence.log.sealed_file import retired_ranges
 from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.engine.reading import with_reserve
 from holdfast.queue.options.log_start import EARLIEST, LAST, LATEST, TIME, LogStart
+from holdfast.queue.verbs.verb_log import Asker, logged
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +73,51 @@ def _wanted_since(handle: QueueHandle, timestamp_ns: int, first: int, latest: in
     except (StorageError, *MISSING):
         return found - 1
     return found if timestamp_ns > base_ns else found - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a seek has done.
+
+    Attributes
+    ----------
+    started : GroupStart
+        Where the group continues.
+    task_change : int
+        How many more messages than before its consumers will report done.
+    """
+
+    started: GroupStart
+    task_change: int
+
+
+def seek(handle: QueueHandle, start: LogStart, asker: Asker) -> Moved:
+    """Have the group of a handle with its read side continue at a start; that is logged.
+
+    Raises
+    ------
+    TransactionStateError
+        The group has prepared transactions or reservations; nothing was done.
+    ConfigError, StorageError
+        As :func:`find_start`; or the disk refuses, and the group is where it was.
+    CommitUnknownError, PoisonedError
+        It may have moved or not, or an earlier failure has poisoned the read side: reopen the queue and check.
+    """
+    details = {"group": handle.options.group, "start": str(start)}
+    return logged(handle.path, "groups.seek", details, asker, lambda: _seek(handle, start))
+
+
+def _seek(handle: QueueHandle, start: LogStart) -> Moved:
+    side = handle.require_read_side()
+    found: list[GroupStart] = []
+
+    def offset() -> int:
+        found.append(find_start(handle, start))
+        return found[-1].offset
+
+    def begin() -> int:
+        with storage_errors("moving a group", handle.directory.group(handle.options.group)):
+            return side.seek(lambda: handle.group.begin_life(offset))
+
+    task_change = with_reserve(handle.storage, handle.directory, begin)
+    return Moved(found[-1], task_change)

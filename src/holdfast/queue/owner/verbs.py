@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.queue.engine.seeking import seek
+from holdfast.queue.engine.log_starts import seek
 from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.settings import read_stored
 from holdfast.queue.owner.owned_queue import OwnedQueue
