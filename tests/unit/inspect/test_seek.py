@@ -6,6 +6,7 @@ import fcntl
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.producer.write_side import WriteSide
 from support.builders.clocks import NS_PER_SECOND, START_NS, FakeClock
 from support.builders.transactions import open_queue
-from support.processes.threads import Threads
+from support.processes.children import child
+from support.processes.threads import Threads, wait_until
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -470,6 +472,39 @@ def test_consumers_of_several_threads_get_each_message_of_the_last_life_once(que
     assert queue.stats().depth == 0
 
 
+def _consume(path: Path, notes: Path) -> None:
+    """Own the queue, and finish what comes; note each message once its acknowledgement has returned."""
+    with PersistentQueue(path) as queue, notes.open("a") as file:
+        while True:
+            try:
+                delivery = queue.receive(timeout=1)
+                delivery.ack()
+            except Empty:
+                return
+            except LeaseExpiredError:
+                continue
+            file.write(f"{delivery.offset}\n")
+            file.flush()
+
+
+def test_a_client_moves_a_group_while_another_process_owns_the_queue_and_consumes(tmp_path: Path) -> None:
+    """From the last seek on each message is finished once more, in order."""
+    path, notes = tmp_path / "orders", tmp_path / "notes"
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
+        queue.groups.create("keeps")
+        put_numbers(queue, 0, 80)
+    notes.touch()
+    with child(partial(_consume, path, notes)):
+        wait_until(lambda: notes.read_text().count("\n") >= 30)
+        with PersistentQueue(path, can_own=False) as client:
+            for start in (5, 0, 10):
+                assert client.groups.seek("default", start).offset == start
+            wait_until(lambda: client.stats().depth == 0)
+        finished = [int(line) for line in notes.read_text().split()]
+    last = max(at for at, offset in enumerate(finished) if offset == 10)
+    assert finished[last:] == list(range(10, 80))
+
+
 # -- Where the disk refuses, and in the middle of others' work ---------------------------------------------------------
 
 
@@ -522,8 +557,10 @@ def test_a_seek_of_which_nobody_knows_poisons_the_group() -> None:
                 assert again.stats().depth == count
 
 
-def test_a_commit_that_a_seek_comes_into_finishes_nothing_of_the_new_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had been decided before: what it puts is there, once, also after a restart that redoes it."""
+def test_a_commit_that_a_seek_comes_into_finishes_nothing_of_the_new_life(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It had been decided before: what it puts is there, once, also after a restart that redoes it; nothing is due."""
     storage = SimulatedStorage()
     with open_queue(storage) as queue:
         queue.groups.create("keeps")
@@ -541,6 +578,7 @@ def test_a_commit_that_a_seek_comes_into_finishes_nothing_of_the_new_life(monkey
 
         monkeypatch.setattr(WriteSide, "decide", decide_and_move)
         assert tx.commit() == range(2, 3)
+        assert [each for each in caplog.records if each.levelname == "ERROR"] == []
         assert [each.offset for each in queue.peek(9)] == [0, 1, 2]
         crashed = storage.crash_dropping_unsynced()
         queue.get_nowait()
