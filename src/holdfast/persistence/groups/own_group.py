@@ -163,8 +163,7 @@ class OwnGroup:
             try:
                 writer.begin_life(begun.group_id, progress, publish)
             finally:  # interrupted behind its end, too
-                if writer.group_id == begun.group_id:
-                    self._opened = begun
+                self._opened = begun if writer.group_id == begun.group_id else group
 
     def sync(self) -> None:
         """Put on the disk what was noted of the group by now. Raises as :meth:`PositionFileWriter.sync`."""

@@ -61,9 +61,9 @@ class Groups:
         name : str
             1 to 100 of the characters A-Z a-z 0-9 . _ - without a leading dot.
         start : "earliest", "latest", int, datetime or timedelta
-            The oldest message that is still there; the next one to be put; an offset, or -n for the last n messages; a
-            time with a zone, or how long ago, for the first message put then or later. What is not there any more
-            means the oldest one behind it.
+            The oldest message that is still there, the next one to be put, an offset, or -n for the last n messages. A
+            time with a zone, or how long ago: the first message put then or later. What is not there any more means
+            the oldest one behind it.
         **settings : GroupSettings
             ``max_deliveries``, ``backoff``, ``lease_seconds``, ``dead_letter_seconds`` and ``expired`` of the group;
             docs/settings.md. A group that exists keeps its own.
