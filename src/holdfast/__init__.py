@@ -58,8 +58,10 @@ if TYPE_CHECKING:
     from holdfast.persistence.log.flush_policy import FlushPolicy
     from holdfast.persistence.verify import verify
     from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+    from holdfast.queue.engine.log_starts import GroupStart
     from holdfast.queue.inspect.browse import BrowsedMessage
     from holdfast.queue.inspect.dead_letters import DeadLetter, DeadLetters
+    from holdfast.queue.inspect.log_reading import LogReading
     from holdfast.queue.inspect.stats import QueueStats
     from holdfast.queue.options.put_options import Put
     from holdfast.queue.options.retry_policy import Backoff
@@ -105,11 +107,13 @@ __all__ = [
     "ForkedError",
     "Full",
     "GroupNotFoundError",
+    "GroupStart",
     "HeadersError",
     "HoldfastError",
     "LeaseError",
     "LeaseExpiredError",
     "LockTimeoutError",
+    "LogReading",
     "Message",
     "NotFoundError",
     "PersistentQueue",
@@ -159,6 +163,8 @@ _HOMES = {
     "Delivery": "holdfast.queue.dispatch.delivery",
     "DeliveryBatch": "holdfast.queue.dispatch.delivery",
     "FlushPolicy": "holdfast.persistence.log.flush_policy",
+    "GroupStart": "holdfast.queue.engine.log_starts",
+    "LogReading": "holdfast.queue.inspect.log_reading",
     "Message": "holdfast.messages",
     "PersistentQueue": "holdfast.queue.persistent_queue",
     "PreparedTransaction": "holdfast.queue.prepared.prepared_transactions",

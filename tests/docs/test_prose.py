@@ -43,6 +43,7 @@ REWRITTEN = [
     "asyncio",
     "cli",
     "work-queue",
+    "replay",
     "first-steps",
     "transactions",
     "durability",

@@ -348,7 +348,7 @@ def test_a_killed_driver_costs_nothing_and_counts_nothing_twice(spark: Any, tmp_
 
 
 def assert_the_stream_loses_and_repeats_nothing(spark: Any, place: Path) -> None:
-    """Started anew from its checkpoint, Spark's file sink has every message once; the group kept what that took."""
+    """GroupStart anew from its checkpoint, Spark's file sink has every message once; the group kept what that took."""
     path, checkpoint, out = place / "q", place / "checkpoint", place / "out"
     streams.consume_all(path)
     assert not (checkpoint / "commits" / "7").exists(), "it was in the middle"

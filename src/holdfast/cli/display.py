@@ -32,6 +32,12 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     click.echo((_drawn if is_rich else _plain)(columns, cells, is_number))
 
 
+def is_sure(question: str) -> bool:
+    """Ask on standard error for confirmation; no answer is a no."""
+    click.echo(f"{question} [y/N] ", nl=False, err=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]], is_number: Sequence[bool]) -> str:
     lines = [columns, *rows]
     widths = [max(_width(line[at]) for line in lines) for at in range(len(columns))]

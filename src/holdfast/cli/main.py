@@ -8,12 +8,13 @@ from holdfast.cli.commands.dead import dead
 from holdfast.cli.commands.demo import demo
 from holdfast.cli.commands.draining import drain
 from holdfast.cli.commands.figures import ls, stats
+from holdfast.cli.commands.groups import groups
 from holdfast.cli.commands.members import ps
 from holdfast.cli.commands.prepared import abort, commit, prepared
 from holdfast.cli.commands.putting import put
 from holdfast.cli.commands.serving import serve
 from holdfast.cli.commands.settings import set_
-from holdfast.cli.commands.taking import get, peek
+from holdfast.cli.commands.taking import get, peek, tail
 from holdfast.cli.commands.verifying import verify
 from holdfast.cli.commands.work import work
 from holdfast.cli.ending import Commands
@@ -25,6 +26,8 @@ COMMANDS: tuple[click.Command, ...] = (
     put,
     get,
     peek,
+    tail,
+    groups,
     dead,
     prepared,
     commit,

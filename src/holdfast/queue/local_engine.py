@@ -13,8 +13,10 @@ from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.closing import Closing
 from holdfast.queue.engine.configuring import configure
 from holdfast.queue.engine.idle_handles import IdleHandles
+from holdfast.queue.engine.log_starts import Moved, seek
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.inspect.stats import Counts
+from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import Settings
 from holdfast.queue.prepared.joint_resolver import JointResolver
@@ -126,6 +128,20 @@ class LocalEngine(Closing):
 
     def close_group(self, name: str) -> None:
         """Do nothing: this handle has its own group open as long as it is open itself, and no other one."""
+
+    def seek(self, group: str, start: LogStart) -> Moved:
+        """Move a group to another place in the log; raises as :func:`~holdfast.queue.engine.log_starts.seek`."""
+        handle = self.handle
+        if group == handle.options.group:
+            return seek(handle, start, own_process())
+        options = Options("read_side", group, redact=None, any_file_system=handle.options.any_file_system)
+        other = LocalEngine(handle.storage, handle.clock, handle.path, options, beside=self)
+        try:
+            return seek(other.handle, start, own_process())
+        finally:
+            handle.group_readers.pop(group)
+            other.close()
+            handle.open_groups.remove(other.handle.group)
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Change settings; as :meth:`PersistentQueue.configure`."""

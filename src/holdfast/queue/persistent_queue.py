@@ -20,11 +20,13 @@ from holdfast.queue.consumer.consuming import Consuming
 from holdfast.queue.consumer.draining import DRAIN_SECONDS, log_left
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
+from holdfast.queue.engine.log_starts import GroupStart
 from holdfast.queue.engine.ports import Consumer, Producer
 from holdfast.queue.forked_copy import put_off
 from holdfast.queue.inspect.browse import BrowsedMessage, Browser, State
 from holdfast.queue.inspect.dead_letters import DeadLetters
 from holdfast.queue.inspect.groups import Groups
+from holdfast.queue.inspect.log_reading import LogReading
 from holdfast.queue.inspect.stats import QueueStats, gather_stats
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.arguments import (
@@ -34,6 +36,7 @@ from holdfast.queue.options.arguments import (
     too_large,
     wait_for,
 )
+from holdfast.queue.options.log_start import LogStart, Start
 from holdfast.queue.options.put_options import Put, Seconds, as_batch, encode_put, instant_ns, lease_of
 from holdfast.queue.options.queue_options import Mode, Options, check_options
 from holdfast.queue.options.settings import Settings, check_names, checked
@@ -192,7 +195,14 @@ class PersistentQueue:
             return opened_depth + engine.end() - opened_end - gone
 
         self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
-        self.groups = Groups(handle, check_open=self._lifecycle.check, close_group=self._engine.close_group)
+
+        def seek(group: str, start: LogStart, own: str = self.group, tasks: TaskCount = self._tasks) -> GroupStart:
+            moved = engine.seek(group, start)
+            if group == own:  # then ``join`` waits for what comes again
+                tasks.call_off(-moved.task_change)
+            return moved.started
+
+        self.groups = Groups(handle, check_open=self._lifecycle.check, close_group=engine.close_group, seek=seek)
         self.reservations = Reservations(handle, self._engine.reserving, check_open=self._lifecycle.check)
         self.joint_commits = JointCommits(handle, self._engine.joint_resolver, check_open=self._lifecycle.check)
 
@@ -670,6 +680,59 @@ class PersistentQueue:
         """
         self._lifecycle.check()
         return self._browser().browse(state, check_count(limit), after)
+
+    def read(
+        self,
+        start: Start = "earliest",
+        stop: Start | None = None,
+        *,
+        follow: bool = False,
+        timeout: float | None = None,
+    ) -> LogReading:
+        """Return an iterator over the messages of the log, in their order, whatever any group has done with them.
+
+        It takes nothing, changes nothing, and keeps nothing on the disk. It works in each mode.
+
+        Parameters
+        ----------
+        start : "earliest", "latest", int, datetime or timedelta
+            Where to begin: as in ``groups.create``.
+        stop : "earliest", "latest", int, datetime or timedelta; None
+            The message to end before. None: at the end that the log has now; with ``follow``, nowhere.
+        follow : bool
+            Whether to wait at the end for messages that are put later, by any process.
+        timeout : float or None, seconds
+            With ``follow``: it ends if nothing comes for so long. None: once the queue was shut down.
+
+        Returns
+        -------
+        LogReading
+            An iterator of :class:`Message`. Its ``gaps`` and ``damage`` tell what was not there, or could not be read.
+
+        Raises
+        ------
+        ConfigError
+            A start or a stop that cannot be.
+        ClosedError, StorageError
+            In the loop: the queue was closed, or the disk refuses.
+
+        Notes
+        -----
+        A data file that is reclaimed meanwhile becomes a gap, and reading continues behind it. Memory: about 256 KiB,
+        or one message if it is larger.
+        """
+        self._lifecycle.check()
+        seconds = wait_for(True, timeout)
+        now = self._clock.time_ns()
+        return LogReading(
+            self._handle,
+            LogStart.of(start, now),
+            None if stop is None else LogStart.of(stop, now),
+            follows=follow,
+            timeout=seconds,
+            is_shutdown=lambda: self._is_shutdown,
+            check_open=self._lifecycle.check,
+        )
 
     @property
     def dead(self) -> DeadLetters:

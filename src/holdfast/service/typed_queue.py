@@ -14,7 +14,10 @@ from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.inspect.browse import BrowsedMessage, State
 from holdfast.queue.inspect.dead_letters import DeadLetter, DeadLetters
+from holdfast.queue.inspect.groups import Groups
+from holdfast.queue.inspect.log_reading import LogReading
 from holdfast.queue.inspect.stats import QueueStats
+from holdfast.queue.options.log_start import Start
 from holdfast.queue.options.put_options import Put, PutOptions, Seconds
 from holdfast.queue.options.settings import Settings
 from holdfast.queue.persistent_queue import PersistentQueue
@@ -175,6 +178,22 @@ class TypedQueue(TypedTaking[Body]):
     def browse(self, state: State = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
         """Return messages of one state, as bytes; as :meth:`PersistentQueue.browse`."""
         return self.raw.browse(state, limit=limit, after=after)
+
+    def read(
+        self,
+        start: Start = "earliest",
+        stop: Start | None = None,
+        *,
+        follow: bool = False,
+        timeout: float | None = None,
+    ) -> LogReading:
+        """Return an iterator over the messages of the log, as bytes; as :meth:`PersistentQueue.read`."""
+        return self.raw.read(start, stop, follow=follow, timeout=timeout)
+
+    @property
+    def groups(self) -> Groups:
+        """The consumer groups; as ``PersistentQueue.groups``."""
+        return self.raw.groups
 
     @property
     def dead(self) -> DeadLetters:

@@ -41,6 +41,7 @@ def test_short_workloads_recover_from_a_crash_at_any_instant(
         ("groups", "shared", "every_2_commits"),
         ("settings", "used", "never"),
         ("retention", "shared", "every_2_commits"),
+        ("moving", "used", "never"),
     ],
 )
 def test_short_workloads_of_what_not_every_queue_is_used_for_recover_too(

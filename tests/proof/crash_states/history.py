@@ -95,11 +95,13 @@ class History:
     wishes: dict[str, dict[int, Asked]] = field(default_factory=dict)
     ids: dict[str, dict[str, int]] = field(default_factory=dict)
     requests: dict[str, dict[bytes, Request]] = field(default_factory=dict)
+    lives: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """By queue: with which state of its progress each further life of its group began, and how many steps before."""
 
     def add_queue(self, name: str) -> None:
         """Begin with a queue of which there is nothing yet."""
         self.payloads[name], self.wishes[name], self.ids[name] = [], {}, {}
-        self.requests[name] = {}
+        self.requests[name], self.lives[name] = {}, []
         for part in Part:
             self.states[name, part] = [_NOTHING[part]]
             self.durable[name, part] = 0
@@ -114,7 +116,18 @@ class History:
             {name: dict(wishes) for name, wishes in self.wishes.items()},
             {name: dict(ids) for name, ids in self.ids.items()},
             {name: dict(requests) for name, requests in self.requests.items()},
+            {name: list(lives) for name, lives in self.lives.items()},
         )
+
+    def begin_life(self, name: str) -> None:
+        """Note that the latest state of a group's progress is the first one of another life."""
+        self.lives[name].append((self.number((name, Part.PROGRESS)), len(self.steps)))
+
+    def steps_of_life(self, name: str, numbers: Numbers) -> list[Step]:
+        """Return the steps that may have finished something for the life of the group that is in these states."""
+        progress = numbers[name, Part.PROGRESS]
+        begun = max([steps for number, steps in self.lives.get(name, ()) if number <= progress], default=0)
+        return self.steps[begun:]
 
     def happened(
         self,

@@ -312,7 +312,8 @@ def held_and_finished(history: History, name: str, numbers: Numbers) -> tuple[fr
     """Return what prepared transactions hold in these states, and what steps have finished."""
     in_doubt: InDoubt = history.states[name, Part.PREPARED][numbers[name, Part.PREPARED]]  # type: ignore[assignment]
     held = frozenset(offset for _, _, acks in in_doubt for offset in acks)
-    done = [step.finished.get(name, frozenset()) for step in history.steps if _has_happened(step.numbers, numbers)]
+    steps = history.steps_of_life(name, numbers)
+    done = [step.finished.get(name, frozenset()) for step in steps if _has_happened(step.numbers, numbers)]
     return held, frozenset().union(*done)
 
 

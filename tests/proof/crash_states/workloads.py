@@ -10,6 +10,7 @@ from proof.crash_states.asked import Asked
 from proof.crash_states.lives.books import LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES, A
 from proof.crash_states.lives.holding import PARTS_MAX
 from proof.crash_states.lives.life import Life
+from proof.crash_states.lives.moving import AGO
 from proof.crash_states.lives.putting import PRIORITY
 
 Workload = tuple[str, ...]
@@ -90,6 +91,10 @@ def _has_ready_for_slow(life: Life) -> bool:
 
 def _has_slow_in_hand(life: Life) -> bool:
     return bool(life.slow_in_hand)
+
+
+def _may_seek(life: Life) -> bool:
+    return life.tx is None and not life.held_offsets
 
 
 def _has_request(life: Life) -> bool:
@@ -175,6 +180,17 @@ GROUPS = {
 }
 """The second group."""
 
+MOVING = {
+    "seek": Action(_may_seek, lambda life: life.seek("earliest")),
+    "seek_back": Action(_may_seek, lambda life: life.seek(-2)),
+    "seek_latest": Action(_may_seek, lambda life: life.seek("latest")),
+    "seek_since": Action(_may_seek, lambda life: life.seek(AGO)),
+    "slow_seek": Action(_has_slow, lambda life: life.slow_seek("earliest")),
+    "slow_seek_latest": Action(_has_slow, lambda life: life.slow_seek("latest")),
+    "create_since": Action(_may_create, Life.create_since),
+}
+"""Groups that are moved."""
+
 SETTINGS = {
     "configure": Action(_always, Life.configure),
     "reset": Action(_always, Life.reset),
@@ -200,7 +216,7 @@ RETENTION = {
 }
 """Passes of retention: groups skip all that is not in the last data file."""
 
-ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | SETTINGS | REQUESTS | RETENTION
+ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | MOVING | SETTINGS | REQUESTS | RETENTION
 """Longer sequences are drawn from these."""
 
 
@@ -213,6 +229,7 @@ FAMILIES = {
     "options": _of(OPTIONS, "roll get receive reject retry nack adopt reopen kill"),
     "holding": _of(HOLDING, "put_many roll get purge keyed kill reopen"),
     "groups": _of(GROUPS, "put_many roll get get_many reopen kill"),
+    "moving": _of(MOVING, "put_many roll get receive reject retry take commit two_queues hour kill reopen"),
     "settings": _of(SETTINGS, "roll get create reopen kill"),
     "requests": _of(REQUESTS, "put_many roll get adopt two_queues reopen kill"),
     "retention": _of(RETENTION, "roll get receive reject reserve finish_reserved mortal create kill"),
@@ -220,7 +237,7 @@ FAMILIES = {
 """What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""
 
 FAMILY_DEPTH = 3
-DEPTHS = {("options", "used"): 2, ("groups", "used"): 2}
+DEPTHS = {("options", "used"): 2, ("groups", "used"): 2, ("moving", "shared"): 2}
 """Where it is less, by family and beginning: another beginning has more to say of them."""
 
 RACES = ("get", "get_many", "roll", "reopen")
@@ -303,6 +320,7 @@ BEGINNINGS_OF = {
     "options": ("used", "waiting"),
     "holding": ("used",),
     "groups": ("used", "shared"),
+    "moving": ("used", "shared"),
     "settings": ("fresh", "used"),
     "requests": ("fresh", "used"),
     "retention": ("used", "shared"),

@@ -295,4 +295,31 @@ WHOLE = (
         Promise.ALWAYS,
         again=True,
     ),
+    Operation("groups.seek, back", used, on_queue(lambda queue: queue.groups.seek("default", 0)), Promise.ALWAYS),
+    Operation(
+        "groups.seek, with dead letters",
+        with_dead,
+        on_held(1, lambda world: world.queue.groups.seek("default", 0)),
+        Promise.ALWAYS,
+    ),
+    Operation(
+        "groups.seek, a file goes",
+        two_files,
+        on_queue(lambda queue: queue.groups.seek("default", "latest")),
+        Promise.ALWAYS,
+        syncs_behind=True,
+    ),
+    Operation(
+        "groups.seek, another group", with_group, on_queue(lambda queue: queue.groups.seek("late", -1)), Promise.ALWAYS
+    ),
+    Operation(
+        "groups.seek, shared", used, shared(on_queue(lambda queue: queue.groups.seek("default", 0))), Promise.ALWAYS
+    ),
+    Operation(
+        "groups.seek, the group begins",
+        unread,
+        on_queue(lambda queue: queue.groups.seek("default", 2)),
+        Promise.ALWAYS,
+        leaves=(DEFAULT_GROUP,),
+    ),
 )

@@ -159,8 +159,8 @@ BLIND_SPOTS = (
         "            with self._handle.groups_locked():\n"
         "                group = find_group(self._storage, self._directory, name)\n"
         "                if group is None:\n"
-        "                    first = self._start_offset(start)\n",
-        "            first = self._start_offset(start)\n"
+        "                    first = find_start(self._handle, start).offset\n",
+        "            first = find_start(self._handle, start).offset\n"
         "            with self._handle.groups_locked():\n"
         "                group = find_group(self._storage, self._directory, name)\n"
         "                if group is None:\n",

@@ -8,6 +8,7 @@ from proof.mutants.drains import DRAINS
 from proof.mutants.far_away import FAR_AWAY
 from proof.mutants.mutation import Mutation
 from proof.mutants.retaining import RETAINING
+from proof.mutants.replays import REPLAYS
 
 MUTATIONS = (
     # -- Durability --------------------------------------------------------------------------------------------------
@@ -92,8 +93,9 @@ MUTATIONS = (
         "progress-claimed-once",
         "A second owner looks once which position file is the latest, while the first begins another one.",
         "persistence/groups/position_file_writer.py",
-        "            generations = list_generations(self._storage, self._directory)\n        return generations",
-        "            break\n        return generations",
+        "            generations = list_generations(self._storage, self._directory)\n"
+        "        return claimed, generations",
+        "            break\n        return claimed, generations",
         "two owners",
     ),
     # -- Who owns, who lives, who asks ---------------------------------------------------------------------------------
@@ -405,6 +407,7 @@ MUTATIONS = (
     *FAR_AWAY,
     *DRAINS,
     *RETAINING,
+    *REPLAYS,
     # -- What not every queue is used for ------------------------------------------------------------------------------
     Mutation(
         "ids-not-kept-at-adoption",

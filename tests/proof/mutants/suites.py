@@ -157,6 +157,13 @@ SUITES = (
         "tests/unit/groups/test_reclaim.py",
         "tests/unit/engine/test_retention.py",
     ),
+    _tests(
+        "replay",
+        "tests/unit/groups/test_next_life.py",
+        "tests/unit/log/test_log_times.py",
+        "tests/unit/inspect/test_seek.py",
+        "tests/unit/inspect/test_log_reading.py",
+    ),
     _tests("range server", "tests/spark/test_range_server.py"),
     _tests("unseen writes", "tests/spark/test_unseen_writes.py"),
     _tests(

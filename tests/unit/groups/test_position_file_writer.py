@@ -20,6 +20,7 @@ from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import Reach
 from support.builders.clocks import FakeClock
+from support.builders.known_progress import KnownProgress
 from support.builders.log_parts import put
 from support.storages.disk_operations import Allocate, Create
 from support.storages.faults import FaultPlan
@@ -44,9 +45,12 @@ def new_storage() -> SimulatedStorage:
 
 def writer(storage: SimulatedStorage, progress: GroupProgress | None = None) -> PositionFileWriter:
     """Return a writer of small files."""
-    return PositionFileWriter(
-        storage, GROUP, FakeClock(), QUEUE_ID, GROUP_ID, lambda: progress or GroupProgress(), file_bytes=FILE_BYTES
-    )
+    return PositionFileWriter(storage, GROUP, FakeClock(), known(storage, progress), file_bytes=FILE_BYTES)
+
+
+def known(storage: SimulatedStorage, progress: GroupProgress | None) -> KnownProgress:
+    """Return a reader that says what the test says."""
+    return KnownProgress(storage, GROUP, QUEUE_ID, GROUP_ID, progress or GroupProgress())
 
 
 def read(storage: SimulatedStorage, start: int = 0) -> PositionFileReader:
@@ -351,7 +355,7 @@ def sizes(storage: SimulatedStorage) -> list[int]:
 
 def large_writer(storage: SimulatedStorage, progress: GroupProgress) -> PositionFileWriter:
     """Return a writer of files that grow."""
-    return PositionFileWriter(storage, GROUP, FakeClock(), QUEUE_ID, GROUP_ID, lambda: progress, file_bytes=LARGEST)
+    return PositionFileWriter(storage, GROUP, FakeClock(), known(storage, progress), file_bytes=LARGEST)
 
 
 def test_each_file_behind_a_full_one_is_twice_as_large_up_to_the_largest() -> None:

@@ -35,9 +35,7 @@ def finish(parts: LogParts, group: GroupInfo, *runs: range) -> None:
         parts.storage,
         parts.directory.group(group.name),
         parts.clock,
-        parts.queue_id,
-        group.group_id,
-        progress_reader(parts.storage, parts.directory, parts.queue_id, group).refresh,
+        progress_reader(parts.storage, parts.directory, parts.queue_id, group),
         file_bytes=16_384,
     )
     positions.append([Change(ENTRY_DONE, run.start, len(run), (1, 5000)) for run in runs])

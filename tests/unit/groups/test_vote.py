@@ -31,6 +31,7 @@ from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import Reach
 from holdfast.persistence.groups.vote import Vote, outcome_changes, read_vote, vote_changes, vote_entry_count
 from support.builders.clocks import FakeClock
+from support.builders.known_progress import KnownProgress
 from support.storages.simulated_storage import SimulatedStorage
 
 GROUP = Path("/group")
@@ -60,9 +61,12 @@ def new_storage() -> SimulatedStorage:
 
 def writer(storage: SimulatedStorage, progress: GroupProgress | None = None) -> PositionFileWriter:
     """Return a writer of small files."""
-    return PositionFileWriter(
-        storage, GROUP, FakeClock(), QUEUE_ID, GROUP_ID, lambda: progress or GroupProgress(), file_bytes=FILE_BYTES
-    )
+    return PositionFileWriter(storage, GROUP, FakeClock(), known(storage, progress), file_bytes=FILE_BYTES)
+
+
+def known(storage: SimulatedStorage, progress: GroupProgress | None) -> KnownProgress:
+    """Return a reader that says what the test says."""
+    return KnownProgress(storage, GROUP, QUEUE_ID, GROUP_ID, progress or GroupProgress())
 
 
 def read(storage: SimulatedStorage) -> PositionFileReader:

@@ -1,6 +1,7 @@
 """Consumer groups: each sees every message, and a data file goes once every group has finished it."""
 
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -94,12 +95,24 @@ def test_a_group_starts_where_it_was_told_to(tmp_path: Path, start: str | int, f
             assert numbers_left(late) == list(range(first, 12))
 
 
-@pytest.mark.parametrize("start", [-1, 11, "newest", True, 1.5, None])
-def test_a_group_that_cannot_start_there_is_not_made(tmp_path: Path, start: object) -> None:
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        (11, "from 0 to that, not 11"),
+        ("newest", "for how long ago, not 'newest'"),
+        (True, "not True"),
+        (2**63, f"not {2**63}"),
+        (1.5, "not 1.5"),
+        (None, "not None"),
+        (datetime(2026, 1, 1), "with a time zone"),  # that is the point
+        (timedelta(seconds=-1), "from 0 on"),
+    ],
+)
+def test_a_group_that_cannot_start_there_is_not_made(tmp_path: Path, start: object, says: str) -> None:
     """The error says what is possible."""
     with open_queue(tmp_path / "orders") as queue:
         put_numbers(queue, 0, 10)
-        with pytest.raises(ConfigError, match="from 0 to 10"):
+        with pytest.raises(ConfigError, match=says):
             queue.groups.create("late", start=start)  # type: ignore[arg-type]
         assert queue.groups.list() == []
 

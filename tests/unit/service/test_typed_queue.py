@@ -377,3 +377,14 @@ def test_a_loop_that_is_interrupted_while_it_decodes_gives_the_message_back(
         with pytest.raises(KeyboardInterrupt):
             next(orders.consume(timeout=0))
     assert orders.receive(timeout=0).delivery_count == 1
+
+
+def test_objects_are_read_without_a_group_and_read_again_with_one(orders: TypedQueue[Order]) -> None:
+    """As bytes, which decode; the groups of the queue are at hand."""
+    orders.groups.create("audit", -1)
+    orders.put_many([Order(1), Order(2), Order(3)])
+    orders.receive_many(3, timeout=0).ack()
+    assert [orders.decode(each).number for each in orders.read(1)] == [2, 3]
+    assert [orders.decode(each).number for each in orders.read(-1, follow=True, timeout=0)] == [3]
+    orders.groups.seek("default", 2)
+    assert [each.body.number for each in orders.receive_many(3, timeout=0)] == [3]

@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from holdfast.arrow.reading.file_range import FileRange, Runs, clipped, without
@@ -20,7 +21,6 @@ from holdfast.persistence.filesystem.layout import (
     QueueDirectory,
     list_data_files,
     open_directory,
-    read_data_file_header,
 )
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.report import DAMAGED, Damage, merged
@@ -33,6 +33,7 @@ from holdfast.persistence.groups.group_files import (
     require_group,
 )
 from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.log_times import files_before
 from holdfast.persistence.log.sealed_file import end_offset
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
 
@@ -197,17 +198,12 @@ class _Plan:
         return [Damage(self._directory.data, 0, 0, run, DAMAGED, "a data file is missing") for run in lost]
 
     def _within(self, start_ns: int, end_ns: int) -> list[tuple[DataFileName, int]]:
-        """Return the files that may hold messages of a time; from a few headers. Rows are chosen when they are read.
-
-        The base timestamp of a file is no smaller than any timestamp before it, and no larger than its own.
-        """
-
-        def base_timestamp_ns(file: tuple[DataFileName, int]) -> int:
-            return read_data_file_header(self._storage, self._directory.data_file(file[0])).base_timestamp_ns
-
+        """Return the files that may hold messages of a time. Rows are chosen when they are read."""
+        names = [name for name, _ in self._files]
+        before = partial(files_before, self._storage, names, self._directory.data_file)
         try:
-            low = bisect_left(self._files, start_ns, key=base_timestamp_ns) if start_ns else 0
-            high = bisect_left(self._files, end_ns, key=base_timestamp_ns) if end_ns != NO_END else None
+            low = before(start_ns) if start_ns else 0
+            high = before(end_ns) if end_ns != NO_END else None
         except (StorageError, OSError):  # reported when it is read; then all files are
             return self._files
         return self._files[max(0, low - 1) : high]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from holdfast.cli.display import write_table
+from holdfast.cli.display import is_sure, write_table
 from holdfast.cli.ending import FAILED, exit_with
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument, sharing
 from holdfast.cli.output import message_document, write_json
@@ -103,7 +102,8 @@ def discard(
     """Finish dead letters for good: those of these offsets, of one reason, or all. Asks before it does."""
     with sharing(path, group) as queue:
         chosen = _choose(queue, offsets, reason, all_)
-        if chosen and not yes and not _is_sure(len(chosen), path):
+        letters = counted(len(chosen), "dead letter")
+        if chosen and not yes and not is_sure(f"discard {letters} of {printable(str(path))} for good?"):
             click.echo("nothing was discarded; --yes does not ask", err=True)
             exit_with(FAILED)
         _report("discarded", queue.dead.discard(chosen), chosen if offsets else [], as_json=as_json)
@@ -116,13 +116,6 @@ def _choose(queue: PersistentQueue, offsets: tuple[int, ...], reason: str | None
     if offsets:
         return sorted(set(offsets))
     return queue.dead.offsets(reason=reason)
-
-
-def _is_sure(count: int, path: Path) -> bool:
-    """Ask for confirmation; no answer is a no."""
-    letters = counted(count, "dead letter")
-    click.echo(f"discard {letters} of {printable(str(path))} for good? [y/N] ", nl=False, err=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _report(verb: str, count: int, named: list[int], *, as_json: bool) -> None:

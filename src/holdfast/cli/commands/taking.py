@@ -1,4 +1,4 @@
-"""``get`` and ``peek``: messages, taken or only shown."""
+"""``get``, ``peek`` and ``tail``: messages, taken or only shown."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import click
 from holdfast.cli.display import write_table
 from holdfast.cli.ending import NOTHING_CAME, exit_with
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument, taking
-from holdfast.cli.output import json_line, message_document, write_bytes, write_json
+from holdfast.cli.output import Document, json_line, message_document, write_bytes, write_json
 from holdfast.cli.seconds import Seconds
-from holdfast.cli.text import moment, preview
-from holdfast.errors import Empty
+from holdfast.cli.starts import StartType
+from holdfast.cli.text import moment, offsets, preview
+from holdfast.errors import CorruptionError, Empty
 from holdfast.log import printable
+from holdfast.messages import Message
 from holdfast.queue.dispatch.delivery import DeliveryBatch
+from holdfast.queue.inspect.log_reading import LogReading
+from holdfast.queue.options.log_start import Start
 
 _BATCH_COUNT = 100
 """Messages that are written before they are acknowledged together; so many come again after a broken pipe."""
@@ -89,3 +93,50 @@ def peek(path: Path, count: int, group: str, as_json: bool) -> None:
                 for message in messages
             ],
         )
+
+
+@click.command()
+@queue_argument
+@click.option("--from", "start", type=StartType(), default="-10", show_default=True, help="Where to begin.")
+@click.option(
+    "--to", "stop", type=StartType(), help="In front of which message to end; default: at the end of the log."
+)
+@click.option("-f", "--follow", is_flag=True, help="Wait for messages that are put later.")
+@click.option("--timeout", type=Seconds(), help="With --follow: seconds to wait for the next message.")
+@json_option
+def tail(path: Path, start: Start, stop: Start | None, follow: bool, timeout: float | None, as_json: bool) -> None:
+    """Show messages of the log, whatever any group has done with them, and take none.
+
+    --from takes earliest, latest, an offset, -10 for the last ten messages, a time as 2026-05-04T12:30, or 90s, 30m, 2h
+    or 7d ago; so does --to. With --json each is a line of JSON.
+
+    Messages that are not there any more are named on standard error.
+    """
+    with looking(path) as queue, queue.read(start, stop, follow=follow, timeout=timeout) as reading:
+        told = 0
+        for message in reading:
+            told = _tell_gaps(reading, told)
+            write_bytes(json_line(_logged(message)) if as_json else _log_line(message))
+            sys.stdout.flush()
+        _tell_gaps(reading, told)
+        if reading.damage:
+            raise CorruptionError(
+                f"{reading.damage[0]}; `holdfast verify` reads all of it", path=str(reading.damage[0].path)
+            )
+
+
+def _tell_gaps(reading: LogReading, told: int) -> int:
+    for gap in reading.gaps[told:]:
+        click.echo(f"{offsets(gap)} not there any more: reclaimed, or lost if `holdfast verify` says so", err=True)
+    return len(reading.gaps)
+
+
+def _logged(message: Message) -> Document:
+    """Return a message without what a group has done with it."""
+    return {name: value for name, value in message_document(message).items() if name != "delivery_count"}
+
+
+def _log_line(message: Message) -> bytes:
+    headers = printable(" ".join(f"{name}={value}" for name, value in message.headers.items()))
+    fields = (str(message.offset), moment(message.timestamp_ns), headers, preview(message.payload))
+    return ("  ".join(each for each in fields if each) + "\n").encode()

@@ -40,7 +40,7 @@ from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.json_object import read_id
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-_DATA_FILE = re.compile(r"([0-9]{10,})-([0-9]{20})\.data")
+_DATA_FILE = re.compile(r"([0-9]{10}|[1-9][0-9]{10,})-([0-9]{20})\.data")  # as it is written, with no other zeros
 _POSITION_FILE = re.compile(r"([0-9]{10,})\.position")
 _CREATE_SECONDS = 60.0
 _BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: file_names.py
@@ -160,8 +160,8 @@ def check_name(name: str, what: str) -> str:
 def list_data_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
     """Return the data files in log order; other names are ignored."""
     matches = map(_DATA_FILE.fullmatch, storage.list(directory.data))
-    found = [(DataFileName(int(match[1]), int(match[2])), match[0]) for match in matches if match]
-    return sorted(name for name, text in found if max(name) <= NUMBER_MAX and str(name) == text)
+    found = [DataFileName(int(match[1]), int(match[2])) for match in matches if match]
+    return sorted(name for name in found if max(name) <= NUMBER_MAX)
 
 
 def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:

@@ -6,9 +6,10 @@ A group exists once its ``group.json`` does. The default group gets one when it 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -169,17 +170,62 @@ def _fields(group: GroupInfo) -> dict[str, Any]:
     }
 
 
+def next_life(
+    group: GroupInfo, progress: GroupProgress, start: int, retired: Iterable[range]
+) -> tuple[GroupInfo, GroupProgress]:
+    """Return a group as it is when it starts anew at an offset, and its progress then. Pure.
+
+    Each life has an id of its own, which its position files and the commit records about it carry. So no file, no
+    commit record and no reservation of an earlier life counts in a later one.
+
+    Dead letters stay, and so does what sessions have to be told: that their deliveries were taken away. Delivery
+    counts, delays and what was finished go.
+
+    Parameters
+    ----------
+    group, progress
+        The life before, without votes.
+    start : int
+        Everything before it is finished, but for dead letters.
+    retired : iterable of range
+        The offsets between data files, which are not there any more.
+    """
+    assert not progress.votes, "a vote is of its life"
+    dead = sorted(progress.dead)
+    life = GroupProgress(min([start, *dead]))
+    for before, behind in pairwise([*(offset for offset in dead if offset < start), start]):
+        life.finish(before + 1, behind - before - 1)
+    for gap in retired:
+        life.finish(gap.start, len(gap))
+    gone = tuple(range(first, end) for first, end, _ in life.runs())
+    begun = replace(group, group_id=random_id(), start_offset=life.floor, retired=gone)
+    life.lost_count, life.skipped_count = progress.lost_count, progress.skipped_count
+    for offset, mark in progress.dead.items():
+        life.bury(offset, mark)
+    for number, offsets in progress.taken_away.items():
+        for offset in offsets:
+            life.take_away(number, offset, 1)
+    for offset, number in progress.numbers.items():
+        life.take_away(number, offset, 1)
+    return begun, life
+
+
 def change_group(
     storage: Storage, directory: QueueDirectory, group: GroupInfo, settings: Mapping[str, Any]
 ) -> GroupInfo:
-    """Replace the settings of a group, durably; the caller holds the group's lock.
+    """Replace the settings of a group, durably; as :func:`replace_group`."""
+    changed = replace(group, settings=settings)
+    replace_group(storage, directory, group, changed)
+    return changed
+
+
+def replace_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, changed: GroupInfo) -> None:
+    """Replace the document of a group, durably; the caller holds the group's lock.
 
     Raises as :func:`replace_document`.
     """
-    changed = replace(group, settings=settings)
     path = directory.group_document(group.name)
     replace_document(storage, path, _fields(group), _fields(changed), LARGE_DOCUMENT_BYTES_MAX)
-    return changed
 
 
 def remove_group(

@@ -60,9 +60,7 @@ def visit_group(
             storage,
             directory.group(name),
             clock,
-            queue_id,
-            group.group_id,
-            reader.refresh,
+            reader,
             file_bytes=POSITION_FILE_BYTES_MIN,
         )
         try:

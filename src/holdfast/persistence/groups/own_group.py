@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from holdfast.clock import Clock
@@ -16,8 +17,10 @@ from holdfast.persistence.groups.group_files import (
     change_group,
     find_group,
     groups_locked,
+    next_life,
     progress_reader,
     repair_group,
+    replace_group,
     require_group,
     write_group,
 )
@@ -130,9 +133,7 @@ class OwnGroup:
             self._storage,
             self._directory.group(group.name),
             self._clock,
-            self._queue_id,
-            group.group_id,
-            reader.refresh,
+            reader,
             file_bytes=file_bytes,
         )
         return self._writer, (*group.damage, *reader.damage)
@@ -140,6 +141,29 @@ class OwnGroup:
     def change(self, settings: Mapping[str, Any]) -> None:
         """Replace the settings of the group, which is open here, durably. Raises ``OSError``, StorageError."""
         self._opened = change_group(self._storage, self._directory, self.require(), settings)
+
+    def begin_life(self, find_start: Callable[[], int]) -> None:
+        """Have the group, which is open here, start anew at an offset, durably; its progress is another one then.
+
+        ``find_start`` looks at the data files, while none is retired.
+
+        Raises
+        ------
+        CommitUnknownError, PoisonedError
+            Either life may be the one that counts, and the read side is poisoned; or it had been before.
+        StorageError, OSError
+            The life before continues.
+        """
+        group, writer = self.require(), self._writer
+        assert writer is not None, "it is open"
+        with groups_locked(self._storage, self._directory, self._clock):
+            start = find_start()
+            begun, progress = next_life(group, writer.progress, start, retired_ranges(self._files))
+            publish = partial(replace_group, self._storage, self._directory, group, begun)
+            try:
+                writer.begin_life(begun.group_id, progress, publish)
+            finally:  # interrupted behind its end, too
+                self._opened = begun if writer.group_id == begun.group_id else group
 
     def sync(self) -> None:
         """Put on the disk what was noted of the group by now. Raises as :meth:`PositionFileWriter.sync`."""

@@ -59,6 +59,8 @@ class PositionFileReader:
         As of the last :meth:`refresh`.
     generation : int
         Of the position file it comes from; 0 while there is none.
+    is_superseded : bool
+        Whether the last :meth:`refresh` met a later file of another life of the group, which may count by now.
     damage : list of Damage
         Entries and files that could not be read.
     """
@@ -75,10 +77,11 @@ class PositionFileReader:
         self._storage = storage
         self._reach = reach
         self._directory = directory
-        self._ids = (queue_id, group_id)
+        self.ids = (queue_id, group_id)
         self._initial = initial
         self.progress = initial()
         self.generation = 0
+        self.is_superseded = False
         self.damage: list[Damage] = []
         self._salt = 0
         self._next = 0
@@ -96,6 +99,7 @@ class PositionFileReader:
         OSError
             The disk refuses.
         """
+        self.is_superseded = False
         for generation in reversed(list_generations(self._storage, self._directory)):
             if generation < self.generation:
                 break
@@ -140,7 +144,8 @@ class PositionFileReader:
         except CorruptionError as error:
             self._report(path, 0, len(start), str(error))
             return False
-        if (header.queue_id, header.group_id) != self._ids or header.generation != generation:
+        if (header.queue_id, header.group_id) != self.ids or header.generation != generation:
+            self.is_superseded |= header.queue_id == self.ids[0]
             return False
         self.progress = self._initial()
         self.generation, self._salt, self._next, self._run = generation, header.salt, 0, []

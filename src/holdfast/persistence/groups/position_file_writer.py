@@ -15,9 +15,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.clock import Clock
-from holdfast.errors import ClosedError, FencedError, StorageError
+from holdfast.errors import ClosedError, CommitUnknownError, FencedError, StorageError
 from holdfast.persistence.filesystem.fence import WINDOW_NS, Fence, unnamed
 from holdfast.persistence.filesystem.file_names import open_alone, refuse_second_name
 from holdfast.persistence.filesystem.layout import list_generations, position_file, within
@@ -41,6 +42,7 @@ from holdfast.persistence.format.constants import (
 )
 from holdfast.persistence.format.file_header import PositionFileHeader, block_buffers
 from holdfast.persistence.groups.position_entry import Change, encode_entry, floor_change, run_flags
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_run import apply_run, checkpoint
 from holdfast.persistence.groups.progress import GroupProgress
 
@@ -55,6 +57,17 @@ NEXT = "next.position"
 _SINGLE = run_flags(0, 1)
 
 
+class _Generation(NamedTuple):
+    """A position file with its checkpoint, durable."""
+
+    file: File
+    number: int
+    salt: int
+    entry_count: int
+    space: int
+    older: Sequence[int]
+
+
 class PositionFileWriter:
     """Appends to the position file of one group.
 
@@ -62,18 +75,15 @@ class PositionFileWriter:
     ----------
     storage, directory, clock
         Where the group's files are, and where timestamps come from.
-    queue_id, group_id : bytes
-        Whose they are.
-    read : callable
-        Returns the group's progress; called once the token of this opening is in the file. The first checkpoint
-        contains it.
+    reader : PositionFileReader
+        Reads the group's progress, once the token of this opening is in the file. The first checkpoint contains it.
     file_bytes : int
         Size of the largest position files; a larger checkpoint gets a larger file.
 
     Attributes
     ----------
     progress : GroupProgress
-        The progress that ``read`` returned, kept up to date.
+        The progress that was read, kept up to date.
     end : int
         Entries appended since this object was made: the ticket that :meth:`sync` covers.
     """
@@ -83,9 +93,7 @@ class PositionFileWriter:
         storage: Storage,
         directory: Path,
         clock: Clock,
-        queue_id: bytes,
-        group_id: bytes,
-        read: Callable[[], GroupProgress],
+        reader: PositionFileReader,
         *,
         file_bytes: int,
     ) -> None:
@@ -93,7 +101,7 @@ class PositionFileWriter:
         self._directory = directory
         self._next_path = within(directory, NEXT)
         self._time_ns = clock.time_ns
-        self._ids = (queue_id, group_id)
+        self._ids = reader.ids
         self._file_bytes = file_bytes
         self._space = POSITION_FILE_BYTES_MIN // 2  # of the current file; the first one takes twice this
         self._sync_lock = threading.Lock()
@@ -106,29 +114,35 @@ class PositionFileWriter:
         self._salt = self._slot = self._synced_slot = self._slots = 0
         self.end = 0
         self._synced_end = 0
-        generations = self._claim()
+        claimed, generations = self._claim_latest()
         if len(generations) > 1:  # a killed writer may not have: then the newest could go, and the oldest is reused
             storage.sync_directory(directory)
-        self._generation = max(generations, default=0)
-        self.progress = read()
-        self._begin_generation(checkpoint(self.progress))
+        self.progress = reader.refresh()
+        if reader.generation and reader.generation != claimed:  # the latest is of another life, or damaged
+            self._claim(reader.generation)
+            self.progress = reader.refresh()
+        self._generation = reader.generation or max(generations, default=0)
+        self._use(self._make_generation(self._ids, checkpoint(self.progress)))
         if not generations:
             self._reserve_next()
 
-    def _claim(self) -> list[int]:
-        """Put the token into the latest generation, to fence an owner who still writes there; return the generations.
+    def _claim_latest(self) -> tuple[int, list[int]]:
+        """Put the token into the latest generation, to fence an owner who still writes there; return it, and all.
 
         Such an owner may be beginning the next generation: then that is the latest, and gets the token too.
         """
         claimed, generations = 0, list_generations(self._storage, self._directory)
         while generations and claimed != generations[-1]:
             claimed = generations[-1]
-            path = position_file(self._directory, claimed)
-            with storage_errors("claiming progress", path), suppress(*MISSING), self._storage.open(path) as file:
-                refuse_second_name(file, path)
-                self._fence.put(file)
+            self._claim(claimed)
             generations = list_generations(self._storage, self._directory)
-        return generations
+        return claimed, generations
+
+    def _claim(self, generation: int) -> None:
+        path = position_file(self._directory, generation)
+        with storage_errors("claiming progress", path), suppress(*MISSING), self._storage.open(path) as file:
+            refuse_second_name(file, path)
+            self._fence.put(file)
 
     # -- Appending ---------------------------------------------------------------------------------------------------
 
@@ -254,6 +268,11 @@ class PositionFileWriter:
         self._compared_ns = now
 
     @property
+    def group_id(self) -> bytes:
+        """The life of the group that it writes."""
+        return self._ids[1]
+
+    @property
     def unsynced_count(self) -> int:
         """Number of entries that wait for a sync."""
         return self.end - self._synced_end
@@ -273,7 +292,7 @@ class PositionFileWriter:
             assert old is not None
             self._slots = self._slot  # if this fails, the next file may be read instead: nothing more is written here
             try:
-                self._begin_generation(changes, needed, old)
+                self._use(self._make_generation(self._ids, changes, needed, old))
             except FencedError as error:
                 self._poison.set(error)
                 raise
@@ -282,14 +301,55 @@ class PositionFileWriter:
                     self._synced_end = self.end
                     old.close()
 
-    def _begin_generation(self, changes: list[Change], needed: int = 0, old: File | None = None) -> None:
+    def begin_life(self, group_id: bytes, progress: GroupProgress, publish: Callable[[], object]) -> None:
+        """Continue with another life of the group: its checkpoint is on the disk before ``publish`` names that life.
+
+        Raises
+        ------
+        CommitUnknownError, PoisonedError
+            Either life may be the one that counts, and the read side is poisoned; or it had been before.
+        StorageError, OSError
+            The life before continues: nothing that counts has changed.
+        """
+        changes = checkpoint(progress)
+        with self._sync_lock:
+            self._poison.check()
+            old, ids = self._file, (self._ids[0], group_id)
+            assert old is not None
+            try:
+                made = self._make_generation(ids, changes, 0, old)
+            except FencedError as error:
+                self._poison.set(error)
+                raise
+            is_published = False
+            try:
+                publish()
+                is_published = True
+                self._compare(old)
+                self._ids, self.progress = ids, progress
+                self._use(made)
+                self._synced_end = self.end
+            except BaseException as error:
+                is_known = isinstance(error, OSError | StorageError) and not isinstance(error, CommitUnknownError)
+                if is_known and not is_published:  # the document is as it was
+                    raise
+                self._poison.set(error)
+                if isinstance(error, OSError | FencedError):
+                    raise commit_unknown("a seek", self._path, error) from error
+                raise
+            finally:
+                (made.file if self._file is old else old).close()
+
+    def _make_generation(
+        self, ids: tuple[bytes, bytes], changes: list[Change], needed: int = 0, old: File | None = None
+    ) -> _Generation:
         """Write the checkpoint into the next file, sync it, and give it its name.
 
         Another owner puts its token into the old file before it reads it. So the token there is checked until the new
         file has its name: then either the other owner has read the new file, or its token is found here.
         """
         generation = self._generation + 1
-        header = PositionFileHeader(*self._ids, generation)
+        header = PositionFileHeader(*ids, generation)
         least, wanted = self._sizes_for(len(changes) + needed)
         timestamp = self._time_ns()
         entries = [
@@ -336,11 +396,15 @@ class PositionFileWriter:
                         self._storage.remove(self._next_path)
                 raise storage_error(error, "beginning a position file", target) from error
             raise
-        self._file, self._generation, self._salt = file, generation, header.salt
-        self._slot = self._synced_slot = len(entries)
-        self._space, self._slots = space, (space - FRAMES_START) // ENTRY.size
+        return _Generation(file, generation, header.salt, len(entries), space, older)
+
+    def _use(self, made: _Generation) -> None:
+        """Append to a file that has its name."""
+        self._file, self._generation, self._salt = made.file, made.number, made.salt
+        self._slot = self._synced_slot = made.entry_count
+        self._space, self._slots = made.space, (made.space - FRAMES_START) // ENTRY.size
         with suppress(OSError):  # if one stays, the generation after the next takes its space
-            for number in older:
+            for number in made.older:
                 self._storage.remove(position_file(self._directory, number))
 
     def _sizes_for(self, entry_count: int) -> tuple[int, int]:

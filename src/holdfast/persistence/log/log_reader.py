@@ -32,6 +32,9 @@ from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 from holdfast.persistence.segment.frame_trailer import read_seal
 
+FILE_MISSING = "a data file is missing"
+"""The reason of a loss between two files: reclaimed, as only a group's progress tells, or lost."""
+
 _BODY_BYTES = FRAME_BODY.size
 
 CHUNK_BYTES = 2**18
@@ -125,6 +128,11 @@ class LogReader:
             return
         self.next_offset, self._position = self._indexed_position(offset) or (name.first_offset, FRAMES_START)
 
+    def begin_at(self, name: DataFileName) -> None:
+        """Go to the first record of a data file, without a look at which files there are."""
+        self.next_offset = name.first_offset
+        self._open(name)
+
     def go_on_to(self, offset: int) -> None:
         """As :meth:`seek`; but if that is ahead in the current file, nothing is read twice."""
         ahead = offset - self.next_offset
@@ -202,7 +210,7 @@ class LogReader:
         while name is not None and name.sequence <= end[0]:
             if name.first_offset > self.next_offset:
                 gap = range(self.next_offset, name.first_offset)
-                self._lose(self._files.path(name).parent, 0, 0, gap, "a data file is missing")
+                self._lose(self._files.path(name).parent, 0, 0, gap, FILE_MISSING)
             self.next_offset = max(self.next_offset, name.first_offset)
             if self._open(name):
                 self.next_offset = name.first_offset

@@ -26,12 +26,14 @@ from holdfast.queue.client.shared_resolver import SharedJointResolver, SharedRes
 from holdfast.queue.client.staging import Staging
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.closing import Closing
+from holdfast.queue.engine.log_starts import GroupStart, Moved
 from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.local_engine import LocalEngine
+from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, checked, stored
 from holdfast.queue.owner.reports import report_of
-from holdfast.queue.owner.verbs import CLOSE_GROUP, COUNTS, FLUSH
+from holdfast.queue.owner.verbs import CLOSE_GROUP, COUNTS, FLUSH, SEEK
 from holdfast.queue.protocol.messages import Attach, Verb
 from holdfast.threads import start_thread
 
@@ -144,6 +146,11 @@ class SharedEngine(Closing):
                 host=socket.gethostname(),
             )
         self._ask(name, {"verb": CLOSE_GROUP})
+
+    def seek(self, group: str, start: LogStart) -> Moved:
+        """Have a group moved to another place in the log; raises as :func:`~holdfast.queue.engine.log_starts.seek`."""
+        done = self._ask(group, {"verb": SEEK, "start": start.to_fields()})
+        return Moved(GroupStart(done["offset"], done["is_complete"]), done["task_change"])
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Have settings changed. As :meth:`PersistentQueue.configure`."""

@@ -102,9 +102,15 @@ class LookSide:
         return not progress.is_held(offset) and until_ns <= now and not is_over
 
     def _refresh(self) -> GroupProgress:
-        """Return the progress as it is now; of a group that has begun meanwhile, too."""
+        """Return the progress as it is now; of a group that has begun meanwhile, or was moved by seek, too."""
         if not self._has_begun:
             self._positions, self._has_begun = self._find_positions()
+        progress = self._positions.refresh()
+        if not self._positions.is_superseded:
+            return progress
+        positions, _ = self._find_positions()
+        if positions.ids != self._positions.ids:  # else the other life has not begun
+            self._positions, self._options = positions, OptionsSeen()
         return self._positions.refresh()
 
     @property

@@ -17,7 +17,7 @@ from itertools import repeat
 from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.errors import NOTHING_CAME, Empty, ShutDown, StorageError
+from holdfast.errors import NOTHING_CAME, Empty, ShutDown, StorageError, TransactionStateError
 from holdfast.messages import Message
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import storage_errors
@@ -311,6 +311,10 @@ class ReadSide:
         with self._take_lock:
             if self._lifecycle.refusal is not None:
                 self._lifecycle.check_alive()
+            if is_decided and holder is not None:  # the group may have been moved since: its new life has its own start
+                deliveries = [each for each in deliveries if not each.has_expired]
+                if not deliveries:
+                    return
             ticket, has_moved = self._finish_leased(deliveries, self._leases.check(deliveries, holder))
         if has_moved or self._draining.is_on:  # wakes takers that wait for messages in hand
             self._source.wake()
@@ -787,6 +791,40 @@ class ReadSide:
         self._settle(ticket)
         self._source.wake()
         return count
+
+    # -- Moving ------------------------------------------------------------------------------------------------------
+
+    def seek(self, begin_life: Callable[[], object]) -> int:
+        """Have the group begin another life, in which nothing is in hand; return how many more tasks it has.
+
+        Raises TransactionStateError if it has votes, and what ``begin_life`` raises.
+        """
+        self.give_back_due()
+        with self._take_lock:
+            self._lifecycle.check_alive()
+            if self._progress_store is None:
+                self._start()
+            store = self._require_progress_store()
+            if self._progress.votes:
+                raise TransactionStateError(
+                    f"{len(self._progress.votes)} prepared transactions or reservations hold messages of this group: "
+                    "commit or abort them, then seek",
+                    state="prepared",
+                )
+            depth, task_count = self.depth, self.depth - len(self._leases.by_offset)
+            try:
+                begin_life()
+            finally:  # interrupted behind its end, too
+                if store.adopt():
+                    self._progress = store.progress
+                    self._leases.take_all_away()
+                    self._dispatcher.begin(store)
+                    self._dispatcher.must_read_anew = True
+            task_count = self.depth - task_count
+            if self.depth < depth:
+                store.free()
+        self.wake()
+        return task_count
 
     # -- Pausing -----------------------------------------------------------------------------------------------------
 

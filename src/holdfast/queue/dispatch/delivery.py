@@ -32,6 +32,10 @@ _LOOK_SECONDS_MIN = 0.02
 """The shortest pause between two checks of all leases: a lease can be over for so long before it is noticed."""
 
 
+_TAKEN_AWAY = -math.inf
+"""When the lease of a delivery expired that was in hand when its group was moved."""
+
+
 class Deliverer(Protocol):
     """The read side as a delivery sees it. Nothing happens if one of the deliveries is stale."""
 
@@ -388,6 +392,13 @@ class Leases:
         self.next_due = max(next_due, now + _LOOK_SECONDS_MIN)  # last: an interruption before it means another check
         return due
 
+    def take_all_away(self) -> None:
+        """End all leases, because the group has begun another life: their receivers learn it from each verb."""
+        while self.by_offset:
+            _, delivery = self.by_offset.popitem()
+            delivery.expires_at = _TAKEN_AWAY
+            delivery.has_expired = delivery.is_settled = True
+
     def of_session(self, session: int) -> list[Delivery]:
         """Return the deliveries that a session has in hand."""
         return [each for each in self.by_offset.values() if each.number and each.number >> SESSION_SHIFT == session]
@@ -424,6 +435,12 @@ class Leases:
 
 
 def _stale(delivery: Delivery) -> StaleReceiptError:
+    if delivery.expires_at == _TAKEN_AWAY:
+        return LeaseExpiredError(
+            f"the delivery of offset {delivery.offset} was taken away, because its group was moved by seek; "
+            "the message comes again if the group was moved back",
+            offset=delivery.offset,
+        )
     if delivery.is_skipped:
         return LeaseExpiredError(
             f"offset {delivery.offset} was skipped: its group was further behind than max_lag_age or max_lag_bytes "

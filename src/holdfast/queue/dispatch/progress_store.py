@@ -138,6 +138,23 @@ class ProgressStore:
                 self._look_at_file(sequence)
         return lost
 
+    # -- Another life ------------------------------------------------------------------------------------------------
+
+    def adopt(self) -> bool:
+        """Continue with the progress of another life of the group, if it has begun one; return whether it has."""
+        if self.progress is self._positions.progress:
+            return False
+        self.progress = self._positions.progress
+        self._unfinished.clear()
+        self._passed = 0
+        self._reclaim_due = True
+        return True
+
+    def free(self) -> None:
+        """Retire the data files that the group has finished without reading them."""
+        self._reclaim_due = True
+        self._free(())
+
     # -- Making it durable -------------------------------------------------------------------------------------------
 
     def commit(self, ticket: int) -> None:

@@ -33,6 +33,7 @@ from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.index.dedup_ring import DedupRing
 from holdfast.persistence.index.priorities import Priorities
 from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.log.watermark import WatermarkFile
 from holdfast.persistence.outcomes.joint_file import JointFile
@@ -406,6 +407,14 @@ class QueueHandle:
         reader = self.read_side or self.look_side
         assert reader is not None, "every mode has a side"
         return reader.end
+
+    def log_end(self) -> LogEnd:
+        """Return the end of the log for consumers, as far as this handle may see."""
+        if self.write_side is not None:
+            return self.write_side.end()
+        reader = self.read_side or self.look_side
+        assert reader is not None, "every mode has a side"
+        return reader.log_end
 
     def recovery(self) -> RecoveryReport:
         """Return the report of the opening, with the damage that reading has met since."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Unpack
 
-from holdfast.errors import ConfigError, QueueLockedError, StorageError
+from holdfast.errors import QueueLockedError, StorageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.locks import Owned, SideLock
@@ -20,8 +20,9 @@ from holdfast.persistence.groups.group_files import (
     require_group,
     write_group,
 )
-from holdfast.persistence.log.sealed_file import retired_ranges
+from holdfast.queue.engine.log_starts import GroupStart, find_start
 from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.log_start import LogStart, Start
 from holdfast.queue.options.settings import GROUP_SETTINGS, GroupSettings, check_names, checked, stored
 from holdfast.queue.verbs.verb_log import logged, own_process
 
@@ -30,7 +31,7 @@ _CLOSINGS_MAX = 20
 
 
 class Groups:
-    """Makes, lists and deletes the consumer groups of one queue. Reached as ``queue.groups``.
+    """Makes, lists, moves and deletes the consumer groups of one queue. Reached as ``queue.groups``.
 
     A group keeps every message that it has not finished on the disk, also while no consumer reads for it.
     """
@@ -41,6 +42,7 @@ class Groups:
         *,
         check_open: Callable[[], None],
         close_group: Callable[[str], object] = lambda name: None,
+        seek: Callable[[str, LogStart], GroupStart] | None = None,
     ) -> None:
         self._handle = handle
         self._storage = handle.storage
@@ -49,17 +51,19 @@ class Groups:
         self._poison = handle.group.poison
         self._check_open = check_open
         self._close_group = close_group
+        self._seek = seek
 
-    def create(self, name: str, start: str | int = "earliest", **settings: Unpack[GroupSettings]) -> int:
+    def create(self, name: str, start: Start = "earliest", **settings: Unpack[GroupSettings]) -> int:
         """Make a group; return the offset where it starts. Nothing happens if it exists.
 
         Parameters
         ----------
         name : str
             1 to 100 of the characters A-Z a-z 0-9 . _ - without a leading dot.
-        start : "earliest", "latest" or int
-            The oldest message that is still there, the next one to be put, or an offset; an offset that is not there
-            any more means the oldest one behind it.
+        start : "earliest", "latest", int, datetime or timedelta
+            The oldest message that is still there, the next one to be put, an offset, or -n for the last n messages. A
+            time with a zone, or how long ago: the first message put then or later. What is not there any more means
+            the oldest one behind it.
         **settings : GroupSettings
             ``max_deliveries``, ``backoff``, ``lease_seconds``, ``dead_letter_seconds`` and ``expired`` of the group;
             docs/settings.md. A group that exists keeps its own.
@@ -80,24 +84,65 @@ class Groups:
         self._check_may_change()
         check_names(settings, "groups.create", "name", "start", known=GROUP_SETTINGS)
         first = stored(checked(settings), GROUP_SETTINGS)
-        details = {"group": name, "start": start, **first}
+        place = LogStart.of(start, self._handle.clock.time_ns())
+        details = {"group": name, "start": str(place), **first}
         return logged(
-            self._directory.root, "groups.create", details, own_process(), lambda: self._create(name, start, first)
+            self._directory.root, "groups.create", details, own_process(), lambda: self._create(name, place, first)
         )
 
-    def _create(self, name: str, start: str | int, settings: Mapping[str, Any]) -> int:
+    def _create(self, name: str, start: LogStart, settings: Mapping[str, Any]) -> int:
         self._poison.check()
         try:
             with self._handle.groups_locked():
                 group = find_group(self._storage, self._directory, name)
                 if group is None:
-                    first = self._start_offset(start)
+                    first = find_start(self._handle, start).offset
                     group = write_group(
                         self._storage, self._directory, name, self._files, first, settings, poison=self._poison
                     )
                 return group.start_offset
         except OSError as error:
             raise self._error(error, "making a group", name) from error
+
+    def seek(self, name: str, start: Start) -> GroupStart:
+        """Move a group to another place in the log, back or ahead, while its consumers run.
+
+        All that it had finished is forgotten, with delivery counts and delays. Messages in hand are taken away: their
+        deliveries raise LeaseExpiredError. Dead letters, the settings and a pause stay.
+
+        Parameters
+        ----------
+        name : str
+            The group; the default one begins here if it has not.
+        start : "earliest", "latest", int, datetime or timedelta
+            As for :meth:`create`.
+
+        Returns
+        -------
+        GroupStart
+            Where it continues. Its ``is_complete`` is False if the log is not kept back to the start that was asked
+            for, or has gaps behind it.
+
+        Raises
+        ------
+        TransactionStateError
+            The group has prepared transactions or reservations: they are decided first. Nothing was done.
+        GroupNotFoundError, ConfigError, UsageError
+            There is no such group, or no such start; or the mode does not change groups.
+        DiskFullError, StorageError
+            The group is where it was.
+        CommitUnknownError, PoisonedError
+            It may have moved or not, or an earlier failure has poisoned the read side: reopen the queue and check.
+
+        Notes
+        -----
+        Durability: power loss. Cost: four syncs; and what finding a time costs, a few reads and at most one data file.
+        """
+        self._check_open()
+        check_name(name, "group")
+        self._check_may_change()
+        assert self._seek is not None, "the groups of an owner's inside are moved by its verb"
+        return self._seek(name, LogStart.of(start, self._handle.clock.time_ns()))
 
     def list(self) -> list[str]:
         """Return the names of the groups, sorted; the default group is among them once it was used."""
@@ -162,17 +207,3 @@ class Groups:
     def _check_may_change(self) -> None:
         if self._handle.options.mode == "read_only":
             raise self._handle.lacks("change groups")
-
-    def _start_offset(self, start: str | int) -> int:
-        self._files.refresh()
-        names = self._files.names()
-        earliest = names[0].first_offset if names else 0
-        if start == "earliest":
-            return earliest
-        latest = self._handle.next_offset()
-        if start == "latest":
-            return latest
-        if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start <= latest:
-            raise ConfigError(f"a group starts at 'earliest', 'latest' or an offset from 0 to {latest}, not {start!r}")
-        gaps = retired_ranges(self._files)
-        return next((gap.stop for gap in gaps if start in gap), max(start, earliest))

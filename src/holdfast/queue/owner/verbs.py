@@ -7,10 +7,13 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from holdfast.errors import UsageError
+from holdfast.queue.engine.log_starts import seek
+from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.settings import read_stored
 from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.prepared_verbs import perform_on_prepared
@@ -33,6 +36,7 @@ HAND_OVER = "hand_over"
 CLOSE_GROUP = "close_group"
 LEFT = "left"
 COUNTS = "counts"
+SEEK = "seek"
 
 
 def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
@@ -115,6 +119,13 @@ def _close_group(queue: OwnedQueue, session: int, group: str, fields: Fields) ->
     return {}
 
 
+def _seek(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
+    check_names(SEEK, fields, {"start"})
+    start = LogStart.from_fields(fields.get("start"))
+    moved = seek(queue.engine(group).handle, start, queue.asker(session))
+    return {**asdict(moved.started), "task_change": moved.task_change}
+
+
 def _left(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(LEFT, fields, ())
     return queue.group(group).left()._asdict()
@@ -136,6 +147,7 @@ _VERBS: dict[str, Callable[[OwnedQueue, int, str, Fields], Fields]] = {
     CLOSE_GROUP: _close_group,
     LEFT: _left,
     COUNTS: _counts,
+    SEEK: _seek,
     RESERVE: reserve,
     SETTLE_RESERVED: settle_reserved,
 }

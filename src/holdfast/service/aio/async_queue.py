@@ -16,12 +16,14 @@ from holdfast.queue.inspect.browse import BrowsedMessage, State
 from holdfast.queue.inspect.dead_letters import DeadLetter
 from holdfast.queue.inspect.stats import QueueStats
 from holdfast.queue.options.arguments import check_count, wait_for
+from holdfast.queue.options.log_start import Start
 from holdfast.queue.options.put_options import Put, PutOptions, Seconds
 from holdfast.queue.options.settings import Settings
 from holdfast.service.aio.async_batches import AsyncBatches
 from holdfast.service.aio.async_consuming import AsyncConsuming
 from holdfast.service.aio.async_dead_letters import AsyncDeadLetters
 from holdfast.service.aio.async_delivery import AsyncBatch, AsyncDelivery
+from holdfast.service.aio.async_reading import AsyncLogReading
 from holdfast.service.aio.async_takes import Takes
 from holdfast.service.aio.async_threads import Threads
 from holdfast.service.typed_queue import TypedQueue
@@ -197,6 +199,21 @@ class AsyncQueue(Generic[Body]):
     ) -> list[BrowsedMessage]:
         """Return messages of one state, as bytes; as :meth:`TypedQueue.browse`."""
         return await self._threads.run(self.sync.browse, state, limit=limit, after=after)
+
+    def read(
+        self,
+        start: Start = "earliest",
+        stop: Start | None = None,
+        *,
+        follow: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncLogReading:
+        """Return an iterator over the messages of the log, as bytes, for ``async for``; as :meth:`TypedQueue.read`.
+
+        It begins with the first message that is asked for. Errors of :meth:`PersistentQueue.read` come from there.
+        """
+        begin = partial(self.sync.read, start, stop, follow=follow)
+        return AsyncLogReading(begin, wait_for(True, timeout), self._threads)
 
     async def pause(self, until: datetime | float | None = None, reason: str | None = None) -> None:
         """Hand out nothing; as :meth:`TypedQueue.pause`."""

@@ -6,24 +6,23 @@ and of them only those that a batch reads.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from holdfast.arrow.reading.file_range import FileRange, Runs
-from holdfast.arrow.reading.file_range_reader import FileRangeReader
 from holdfast.arrow.reading.snapshot import pinned, read_mark, visible_end, visible_files
-from holdfast.errors import StorageError
 from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
     list_data_files,
     open_directory,
-    read_data_file_header,
 )
 from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_times import offset_since
 from holdfast.persistence.log.watermark import Watermark
 
 
@@ -106,25 +105,8 @@ class StreamLog:
         return self.end
 
     def first_since(self, timestamp_ns: int) -> int:
-        """Return the first offset whose message was put at a time or later; the end of the log if there is none.
-
-        Timestamps never go backwards, and the base timestamp of a file is no smaller than any before it: a few headers
-        show which file it is, and that one is read.
-        """
-
-        def base_timestamp_ns(name: DataFileName) -> int:
-            return read_data_file_header(self.storage, self.path(name)).base_timestamp_ns
-
-        names = [name for name in self.names if name.first_offset < self.end]
-        try:
-            low = bisect_left(names, timestamp_ns, key=base_timestamp_ns)
-        except (StorageError, OSError):  # damaged, or consumed just now: reported when it is read
-            low = 0
-        for name, file_end in self.files_from(names[max(0, low - 1)].first_offset if names else 0):
-            if name.first_offset < file_end:
-                part = self.part(name, name.first_offset, file_end)
-                reader = FileRangeReader(self.storage, self.path(name), self.queue_id, part, lambda _: None)
-                for walked in reader.walked():
-                    if walked.timestamps_ns[-1] >= timestamp_ns:
-                        return walked.offsets[bisect_left(walked.timestamps_ns, timestamp_ns)]
-        return self.end
+        """Return the first offset whose message was put at a time or later; the end of the log if there is none."""
+        if self.mark is None:
+            return 0
+        files = LogFiles(self.storage, self.directory, self.queue_id)
+        return offset_since(files, timestamp_ns, (self.mark.sequence, self.mark.visible[0], self.end))

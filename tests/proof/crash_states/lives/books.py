@@ -86,6 +86,7 @@ class Books:
         self.tx: InHand | None = None
         self.held: dict[str, Held] = {}
         self.version: int | None = None
+        self.finished_ids: set[str] = set()
         self.now_ns = START_NS
         CLOCK.set_time_ns(self.now_ns)
         self._commits: dict[Side, list[int]] = {}
@@ -118,6 +119,7 @@ class Books:
         self.history = other.history.copy()
         self.groups, self.slow_group = deepcopy(other.groups), deepcopy(other.slow_group)
         self.held, self.version, self.now_ns = dict(other.held), other.version, other.now_ns
+        self.finished_ids = set(other.finished_ids)
         CLOCK.set_time_ns(self.now_ns)
         self.segments = [Segment(other.storage.crash_keeping_all(), [])]
         self._return("the past")

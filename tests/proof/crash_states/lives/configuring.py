@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from proof.crash_states.history import Part
 from proof.crash_states.lives.books import A
-from proof.crash_states.lives.groups import Grouping
+from proof.crash_states.lives.moving import Moving
 
 SETTINGS, RULES = (A, Part.SETTINGS), (A, Part.RULES)
 SIZE_MIN, SECONDS_MIN = 2**20, 1000
 """The first values that are set: no setting has them before."""
 
 
-class Configuring(Grouping):
+class Configuring(Moving):
     """Changes settings."""
 
     def configure(self) -> None:

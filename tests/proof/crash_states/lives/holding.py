@@ -34,6 +34,7 @@ class Holding(Transacting):
             assert set(offsets) <= set(ready), f"{offsets} are reserved, of {ready}"
         else:
             assert offsets == sorted(ready[:RESERVED_MAX]), f"{offsets} are reserved, not the first of {ready}"
+        assert found.id not in self.finished_ids, f"{found.id} was the id of another batch"
         self.held[found.id] = Held(acks=offsets)
         self._happened({PREPARED: self._in_doubt()}, durable=True)
         self._all_durable(A, Part.PROGRESS)
@@ -45,6 +46,7 @@ class Holding(Transacting):
         (reservation,) = self.queue.reservations.held(RESERVED)
         offsets = self.held.pop(reservation.id).acks
         self.queue.reservations.commit(reservation)
+        self.finished_ids = {*self.finished_ids, reservation.id}
         self._group().finish(offsets)
         self._group().hand_out(offsets)
         states: dict[Side, State] = {PROGRESS: self._group().state(), PREPARED: self._in_doubt()}
