@@ -19,6 +19,7 @@ EXTRAS = {
     "arrow": "pyarrow",
     "catalog": "sqlite_utils",
     "cli": "rich",
+    "filter": "cel",
     "protobuf": "google.protobuf",
     "pydantic": "pydantic",
     "spark": "pyspark",

@@ -35,6 +35,7 @@ REWRITTEN = [
     "spark-sink",
     "spark-stream",
     "spark-cluster",
+    "filters",
     "format",
     "protocol",
     "configuration",

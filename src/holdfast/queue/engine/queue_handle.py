@@ -54,6 +54,7 @@ from holdfast.queue.engine.ports import Consumer, Producer
 from holdfast.queue.engine.reading import make_read_side, with_reserve
 from holdfast.queue.engine.recovering import recover
 from holdfast.queue.options.queue_options import Options
+from holdfast.queue.options.settings import filter_of
 from holdfast.queue.producer.capacity import Capacity
 from holdfast.queue.producer.commit_record_ends import CommitRecordEnds
 from holdfast.queue.producer.deduplication import open_deduplication
@@ -251,9 +252,18 @@ class QueueHandle:
             group = self.group.find(first)  # an earlier holder of the lock may have begun or deleted it
             if group is not None:
                 group = settings.adopt_group(self.storage, self.directory, self.group.repaired(group))
+            message_filter = filter_of(group.settings if group is not None else None)
             progress_store = self._open_progress_store(group) if group is not None else None
             progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
-            log = GroupLog(self.require_write_side(), self.files, path, progress, progress_store, self._begin_default)
+            log = GroupLog(
+                self.require_write_side(),
+                self.files,
+                path,
+                progress,
+                progress_store,
+                self._begin_default,
+                message_filter,
+            )
             self.read_side = make_read_side(
                 self.storage,
                 self.clock,

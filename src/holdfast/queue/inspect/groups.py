@@ -14,6 +14,7 @@ from holdfast.persistence.filesystem.locks import Owned, SideLock
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import storage_error, storage_errors
 from holdfast.persistence.groups.group_files import (
+    DEFAULT_GROUP,
     find_group,
     list_groups,
     remove_group,
@@ -22,7 +23,8 @@ from holdfast.persistence.groups.group_files import (
 )
 from holdfast.persistence.log.sealed_file import retired_ranges
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.options.settings import GROUP_SETTINGS, GroupSettings, check_names, checked, stored
+from holdfast.queue.options.filter_expression import check_filter
+from holdfast.queue.options.settings import FILTER, GROUP_SETTINGS, GroupSettings, check_names, checked, stored
 from holdfast.queue.verbs.verb_log import logged, own_process
 
 _CLOSINGS_MAX = 20
@@ -50,7 +52,14 @@ class Groups:
         self._check_open = check_open
         self._close_group = close_group
 
-    def create(self, name: str, start: str | int = "earliest", **settings: Unpack[GroupSettings]) -> int:
+    def create(
+        self,
+        name: str,
+        start: str | int = "earliest",
+        *,
+        filter: str | None = None,  # as in pyarrow and pandas
+        **settings: Unpack[GroupSettings],
+    ) -> int:
         """Make a group; return the offset where it starts. Nothing happens if it exists.
 
         Parameters
@@ -60,6 +69,9 @@ class Groups:
         start : "earliest", "latest" or int
             The oldest message that is still there, the next one to be put, or an offset; an offset that is not there
             any more means the oldest one behind it.
+        filter : str or None
+            An expression in the Common Expression Language: the group gets only messages that match it, and finishes
+            the others unread. docs/filters.md. It never changes. None: the group gets all.
         **settings : GroupSettings
             ``max_deliveries``, ``backoff``, ``lease_seconds``, ``dead_letter_seconds`` and ``expired`` of the group;
             docs/settings.md. A group that exists keeps its own.
@@ -67,7 +79,8 @@ class Groups:
         Raises
         ------
         ConfigError
-            The name, the start or a setting is invalid.
+            The name, the start, the filter or a setting is invalid; the extra ``filter`` is missing; or the group
+            exists with another filter.
         UsageError
             The queue was opened with ``mode="read_only"``.
         DiskFullError, StorageError
@@ -78,8 +91,12 @@ class Groups:
         self._check_open()
         check_name(name, "group")
         self._check_may_change()
-        check_names(settings, "groups.create", "name", "start", known=GROUP_SETTINGS)
+        check_names(settings, "groups.create", "name", "start", FILTER, known=GROUP_SETTINGS)
         first = stored(checked(settings), GROUP_SETTINGS)
+        if filter is not None:
+            if name == DEFAULT_GROUP:
+                raise ConfigError(f"group {name!r} gets all messages: give the filter to a group of another name")
+            first[FILTER] = check_filter(filter)
         details = {"group": name, "start": start, **first}
         return logged(
             self._directory.root, "groups.create", details, own_process(), lambda: self._create(name, start, first)
@@ -94,6 +111,11 @@ class Groups:
                     first = self._start_offset(start)
                     group = write_group(
                         self._storage, self._directory, name, self._files, first, settings, poison=self._poison
+                    )
+                elif FILTER in settings and (has := (group.settings or {}).get(FILTER)) != settings[FILTER]:
+                    raise ConfigError(
+                        f"group {name!r} of {self._directory.root} has {'no filter' if has is None else repr(has)}, "
+                        "and that never changes: leave filter out to take it, or make a group of another name"
                     )
                 return group.start_offset
         except OSError as error:
