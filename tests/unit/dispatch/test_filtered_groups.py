@@ -232,3 +232,22 @@ def test_the_stored_settings_of_a_group_show_its_filter(storage: SimulatedStorag
         group: {each.name: each.value for each in stored_settings(storage, ORDERS, group)} for group in ("paid", "all")
     }
     assert shown_of["paid"] == {**shown_of["all"], "filter": PAID}
+
+
+@pytest.mark.parametrize("mode", ["shared", "read_only"])
+def test_a_handle_that_only_looks_shows_what_matches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    """And says what to install, if it cannot tell; figures need no filter."""
+    path = tmp_path / "q"
+    with PersistentQueue(path) as queue:
+        queue.groups.create("paid", filter=PAID)
+        put_kinds(queue, "opoop")
+    with PersistentQueue(path, mode=mode, group="paid") as queue:
+        for _ in range(2):
+            assert [message.payload for message in queue.peek(10)] == [b"p1", b"p4"]
+    monkeypatch.setattr(filter_expression, "import_module", lambda name: __import__("a_package_that_is_not_there"))
+    with PersistentQueue(path, mode="read_only", group="paid") as queue:
+        assert queue.stats().depth == 5
+        with pytest.raises(ConfigError, match="pip install"):
+            queue.peek()

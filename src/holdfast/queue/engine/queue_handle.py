@@ -25,6 +25,7 @@ from holdfast.persistence.format.report import RecoveryReport
 from holdfast.persistence.groups.group_files import (
     DEFAULT_GROUP,
     GroupInfo,
+    find_group,
     groups_locked,
 )
 from holdfast.persistence.groups.own_group import OwnGroup
@@ -53,6 +54,7 @@ from holdfast.queue.engine.lock_advice import owned_group, owned_writes
 from holdfast.queue.engine.ports import Consumer, Producer
 from holdfast.queue.engine.reading import make_read_side, with_reserve
 from holdfast.queue.engine.recovering import recover
+from holdfast.queue.options.message_filter import MessageFilter
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import filter_of
 from holdfast.queue.producer.capacity import Capacity
@@ -426,6 +428,7 @@ class QueueHandle:
             self.files,
             published,
             self.group.positions,
+            self._filter_of_the_group,
             self.clock.time_ns,
             self._may_have_in_hand,
             self._is_last,
@@ -443,3 +446,7 @@ class QueueHandle:
             return self._living(session)
         except OSError:  # this user may not test it
             return True
+
+    def _filter_of_the_group(self) -> MessageFilter | None:
+        group = find_group(self.storage, self.directory, self.options.group)
+        return filter_of(group.settings if group is not None else None)
