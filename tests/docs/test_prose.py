@@ -40,6 +40,7 @@ REWRITTEN = [
     "protocol",
     "configuration",
     "catalogue",
+    "scaling",
     "serializers",
     "asyncio",
     "cli",
