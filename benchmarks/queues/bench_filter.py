@@ -25,8 +25,8 @@ EXPRESSION = "has(headers.kind) && headers.kind == 'paid'"
 
 def _fill(folder: Path, load: Load, every: int) -> None:
     with open_queue(folder, NEVER) as queue:
-        for group, options in (("plain", {}), ("filtered", {"filter": EXPRESSION})):
-            queue.groups.create(group, **options)
+        queue.groups.create("plain")
+        queue.groups.create("filtered", filter=EXPRESSION)
         for first in range(0, load.count, BATCH):
             queue.put_many([Put(load.payload, headers=_headers(first + at, every)) for at in range(BATCH)])
 
