@@ -21,6 +21,7 @@ EXTRAS = {
     "arrow": "pyarrow",
     "catalog": "sqlite_utils",
     "cli": "rich",
+    "filter": "cel",
     "protobuf": "google.protobuf",
     "pydantic": "pydantic",
     "spark": "pyspark",

@@ -17,7 +17,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = {"click", "crcmod-plus", "google-crc32c", "msgspec", "portalocker"}
-EXTRAS = {"all", "arrow", "catalog", "cli", "demo", "dev", "fuzz", "protobuf", "pydantic", "spark", "test", "zstd"}
+EXTRAS = {
+    "all",
+    "arrow",
+    "catalog",
+    "cli",
+    "demo",
+    "dev",
+    "filter",
+    "fuzz",
+    "protobuf",
+    "pydantic",
+    "spark",
+    "test",
+    "zstd",
+}
 NEEDED_TO_BUILD = [".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml"]
 EPOCH = "1700000000"
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast import ConfigError
 from holdfast.arrow.reading.selection import NO_END
 from holdfast.spark.reading.options import PARTITION_BYTES, ReadOptions
+from holdfast.spark.streaming.options import StreamOptions
 
 
 @pytest.mark.parametrize("path", ["/data/orders", "file:/data/orders", "file:///data/orders"])
@@ -62,3 +65,13 @@ def test_what_cannot_be_is_refused_by_name(options: dict[str, str], said: str) -
     """One line says which option it is, and what it may be."""
     with pytest.raises(ConfigError, match=said):
         ReadOptions.parse(options)
+
+
+@pytest.mark.extra("filter")
+@pytest.mark.parametrize("parse", [ReadOptions.parse, StreamOptions.parse])
+def test_a_filter_is_an_expression_that_can_be_one(parse: Any) -> None:
+    """It is checked where the query is planned."""
+    found = parse({"path": "q", "filter": "size > 3"})
+    assert (found.filter if isinstance(found, StreamOptions) else found.selection.filter) == "size > 3"
+    with pytest.raises(ConfigError, match="there is no 'offset'"):
+        parse({"path": "q", "filter": "offset > 3"})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.arrow.reading.selection import NO_END, Selection, nanoseconds_of
 from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.queue.options.filter_expression import check_filter
 from holdfast.serializers.extras import import_extra
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def scan(
     columns: Sequence[str] | None = None,
     start: Bound = None,
     stop: Bound = None,
-    filter: pc.Expression | None = None,  # as in pyarrow.dataset and pyarrow.parquet
+    filter: pc.Expression | str | None = None,  # as in pyarrow.dataset and pyarrow.parquet
     group: str | None = None,
     fail_on_data_loss: bool = True,
 ) -> pa.RecordBatchReader:
@@ -50,8 +52,9 @@ def scan(
     start, stop : int, datetime.datetime, str or None
         The first offset, and the one behind the last; or the same by the time of a put, UTC without a zone. None is
         "earliest" and "latest".
-    filter : pyarrow.compute.Expression or None
-        Of the rows in this range, only those for which it is true. It may name any column.
+    filter : pyarrow.compute.Expression, str or None
+        Of the rows in this range, only those for which it is true. It may name any column. A str is an expression in
+        the Common Expression Language: docs/filters.md.
     group : str or None
         Only messages that this consumer group has not finished; None: everything in the data files.
     fail_on_data_loss : bool
@@ -65,7 +68,8 @@ def scan(
     Raises
     ------
     ConfigError
-        pyarrow is missing, or an argument cannot be: an unknown column, a filter that is no condition on the columns.
+            pyarrow is missing, or the extra ``filter`` for one in a str; or an argument cannot be: an unknown column, a
+            filter that is no condition on the columns.
     QueueNotFoundError, GroupNotFoundError
         There is none of that name.
     CorruptionError, RetryableError
@@ -82,15 +86,17 @@ def scan(
 
     chosen = named_fields(columns)
     names = [name for name, _ in chosen]
-    needed = {*names, *(() if filter is None else _columns_of(filter, FIELDS))}
+    expression = check_filter(filter) if isinstance(filter, str) else None
+    condition = None if isinstance(filter, str) else filter
+    needed = {*names, *(() if condition is None else _columns_of(condition, FIELDS))}
     fields = tuple(each for each in FIELDS if each[0] in needed)
-    selection = _selection(path, start, stop, group)
+    selection = replace(_selection(path, start, stop, group), filter=expression)
     reader = RowReader(selection, fields, fail_on_data_loss, "fail_on_data_loss=False", _ADVICE)
     snapshot = take_snapshot(OsStorage(), selection)
     for damage in snapshot.missing:
         reader.lose(damage)
     batches = reader.read(snapshot.root, snapshot.queue_id, snapshot.parts, snapshot.deliveries)
-    return pa.RecordBatchReader.from_batches(schema_of(chosen), _projected(batches, names, filter))
+    return pa.RecordBatchReader.from_batches(schema_of(chosen), _projected(batches, names, condition))
 
 
 def _projected(batches: Iterator[Any], names: list[str], condition: pc.Expression | None) -> Iterator[Any]:

@@ -110,10 +110,10 @@ class LocalEngine(Closing):
     def counts(self) -> Counts:
         """Return what was counted since the opening."""
         write_side, read_side = self.handle.write_side, self.handle.read_side
-        return Counts(
-            0 if read_side is None else read_side.dropped_count,
-            0 if write_side is None else write_side.deduplication.forgotten_count,
-        )
+        forgotten = 0 if write_side is None else write_side.deduplication.forgotten_count
+        if read_side is None:
+            return Counts(dedup_forgotten=forgotten)
+        return Counts(read_side.dropped_count, read_side.filtered_count, read_side.filter_failed_count, forgotten)
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 

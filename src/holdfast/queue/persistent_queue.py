@@ -36,7 +36,9 @@ from holdfast.queue.options.arguments import (
     too_large,
     wait_for,
 )
+from holdfast.queue.options.filter_expression import check_filter
 from holdfast.queue.options.log_start import LogStart, Start
+from holdfast.queue.options.message_filter import MessageFilter
 from holdfast.queue.options.put_options import Put, Seconds, as_batch, encode_put, instant_ns, lease_of
 from holdfast.queue.options.queue_options import Mode, Options, check_options
 from holdfast.queue.options.settings import Settings, check_names, checked
@@ -660,7 +662,14 @@ class PersistentQueue:
         """
         return (self._read_side or self._require_read_side()).purge(self._tasks.call_off)
 
-    def browse(self, state: State = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
+    def browse(
+        self,
+        state: State = "ready",
+        *,
+        limit: int = 100,
+        after: int | None = None,
+        filter: str | None = None,  # as in groups.create
+    ) -> list[BrowsedMessage]:
         """Return messages of one state, in offset order, and change nothing.
 
         Parameters
@@ -672,14 +681,19 @@ class PersistentQueue:
             How many at most.
         after : int
             The offset behind which to begin: that of the last message of the page before.
+        filter : str or None
+            An expression that the messages match: docs/filters.md. None: all.
 
         Raises
         ------
         UsageError
             Another state; or a mode that cannot read.
+        ConfigError
+            The filter cannot be one, or the extra ``filter`` is missing.
         """
         self._lifecycle.check()
-        return self._browser().browse(state, check_count(limit), after)
+        wanted = None if filter is None else MessageFilter(check_filter(filter))
+        return self._browser().browse(state, check_count(limit), after, wanted)
 
     def read(
         self,

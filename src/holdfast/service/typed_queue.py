@@ -175,9 +175,16 @@ class TypedQueue(TypedTaking[Body]):
         """Return messages that would come next, as bytes; :meth:`decode` returns their objects."""
         return self.raw.peek(max_messages)
 
-    def browse(self, state: State = "ready", *, limit: int = 100, after: int | None = None) -> list[BrowsedMessage]:
+    def browse(
+        self,
+        state: State = "ready",
+        *,
+        limit: int = 100,
+        after: int | None = None,
+        filter: str | None = None,  # as in PersistentQueue
+    ) -> list[BrowsedMessage]:
         """Return messages of one state, as bytes; as :meth:`PersistentQueue.browse`."""
-        return self.raw.browse(state, limit=limit, after=after)
+        return self.raw.browse(state, limit=limit, after=after, filter=filter)
 
     def read(
         self,

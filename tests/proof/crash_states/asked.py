@@ -6,7 +6,7 @@ The rules of docs/work-queue.md as the oracle has them. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from support.models.model import GroupState, ModelGroup
 
@@ -97,10 +97,17 @@ class AskingGroup(ModelGroup):
         Of a dead letter that was retried the messages of its key then: one of them has the turn, and ends before it.
     perhaps_behind : dict of int to frozenset of int
         The same, once reading may have begun anew: then each stands where it was put.
+    is_filtered : bool
+        Whether it gets small messages only.
     """
 
+    is_filtered: bool = False
     behind: dict[int, frozenset[int]] = field(default_factory=dict)
     perhaps_behind: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def state(self) -> GroupState:
+        """Return what its progress says now."""
+        return replace(super().state(), is_filtered=self.is_filtered)
 
     def reopen(self) -> None:
         """Forget who waits behind whom, too: messages of a key stand where they were put."""

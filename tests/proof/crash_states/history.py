@@ -33,6 +33,9 @@ class Part(StrEnum):
 
 OF_GROUPS = (Part.PROGRESS, Part.SLOW)
 
+FILTERED_BYTES = 5000
+"""Payloads of this size, and larger ones, do not match the filter of a group that has one."""
+
 
 Side = tuple[str, Part]
 """The name of a queue, and which of its sides."""
@@ -105,6 +108,16 @@ class History:
         for part in Part:
             self.states[name, part] = [_NOTHING[part]]
             self.durable[name, part] = 0
+
+    def wishes_of(self, name: str, *, is_filtered: bool) -> Mapping[int, Asked]:
+        """Return what the messages of a queue ask for, as a group sees them: a filter leaves out what is large.
+
+        That is as if those had asked to end long ago.
+        """
+        if not is_filtered:
+            return self.wishes[name]
+        large = [offset for offset, payload in enumerate(self.payloads[name]) if len(payload) >= FILTERED_BYTES]
+        return {**self.wishes[name], **dict.fromkeys(large, Asked(expires_ns=1))}
 
     def copy(self) -> History:
         """Return a twin that goes its own way."""

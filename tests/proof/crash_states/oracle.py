@@ -327,7 +327,8 @@ def _group_agrees(
     finished: frozenset[int],
 ) -> bool:
     """Whether a group in this state shows this; ``finished``: even if its progress does not say so yet."""
-    wishes, now_ns = history.wishes[name], CLOCK.time_ns()
+    is_filtered = isinstance(state, GroupState) and state.is_filtered
+    wishes, now_ns = history.wishes_of(name, is_filtered=is_filtered), CLOCK.time_ns()
     if state is None:
         if group.exists or group.dead:
             return False

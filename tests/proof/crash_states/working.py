@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from holdfast import Empty, PersistentQueue
 from proof.crash_states.asked import in_the_end, unfinished
@@ -86,11 +87,12 @@ def _take_all(
     """Take for a group what there is: what was shown, and whatever waits behind that for its order key."""
     state = history.states[name, part][numbers[name, part]]
     if isinstance(state, GroupState):
-        state = GroupState(state.start, state.finished | finished, state.deliveries, state.dead, state.until_ns)
+        state = replace(state, finished=state.finished | finished)
     else:
         state = GroupState(0, seen.missing, ())
     now_ns = CLOCK.time_ns()
-    left = in_the_end(unfinished(state, history.wishes[name], seen.log_end, now_ns), held, now_ns)
+    wishes = history.wishes_of(name, is_filtered=state.is_filtered)
+    left = in_the_end(unfinished(state, wishes, seen.log_end, now_ns), held, now_ns)
     expected = sorted([*(history.payloads[name][each.offset] for each in left), *new])
     gone = frozenset() if group.exists else seen.missing  # retired by the second group behind the look
     assert {offset for offset, _, _ in group.shown} - gone <= {each.offset for each in left}

@@ -171,6 +171,7 @@ HOLDING = {
 
 GROUPS = {
     "create": Action(_may_create, Life.create),
+    "create_filtered": Action(_may_create, Life.create_filtered),
     "create_latest": Action(_may_create, lambda life: life.create("latest")),
     "delete": Action(_has_slow, Life.delete),
     "slow_get": Action(_has_ready_for_slow, Life.slow_get),

@@ -255,6 +255,13 @@ WHOLE = (
         again=True,
     ),
     Operation(
+        "groups.create, with a filter",
+        used,
+        on_queue(lambda queue: queue.groups.create("late", filter="size < 3")),
+        Promise.ALWAYS,
+        again=True,
+    ),
+    Operation(
         "groups.create, latest",
         used,
         on_queue(lambda queue: queue.groups.create("late", "latest")),

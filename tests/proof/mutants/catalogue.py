@@ -6,6 +6,7 @@ from proof.mutants.between_processes import BETWEEN_PROCESSES
 from proof.mutants.blind_spots import BLIND_SPOTS
 from proof.mutants.drains import DRAINS
 from proof.mutants.far_away import FAR_AWAY
+from proof.mutants.filters import FILTERS
 from proof.mutants.mutation import Mutation
 from proof.mutants.retaining import RETAINING
 from proof.mutants.replays import REPLAYS
@@ -408,6 +409,7 @@ MUTATIONS = (
     *DRAINS,
     *RETAINING,
     *REPLAYS,
+    *FILTERS,
     # -- What not every queue is used for ------------------------------------------------------------------------------
     Mutation(
         "ids-not-kept-at-adoption",

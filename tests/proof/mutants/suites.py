@@ -177,6 +177,12 @@ SUITES = (
         "-k",
         "arrow or in_flight",
     ),
+    _tests(
+        "filters",
+        "tests/unit/options/test_message_filter.py",
+        "tests/unit/dispatch/test_filtered_groups.py",
+        "tests/corruption/test_filtered_groups.py",
+    ),
     _tests("owner deaths", "tests/property/test_owner_deaths.py"),
     _tests("who owns", "tests/unit/ownership", "tests/unit/transport/test_endpoint.py"),
     _tests("queues deleted", "tests/unit/service/test_delete_queue.py"),

@@ -12,13 +12,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class GroupState:
-    """What a group's progress says, comparable: where it started, and what has become of which message."""
+    """What a group's progress says, comparable: where it started, and what has become of which message.
+
+    ``is_filtered``: the group gets some messages only; which, says who made it.
+    """
 
     start: int
     finished: frozenset[int]
     deliveries: tuple[tuple[int, int], ...]
     dead: frozenset[int] = frozenset()
     until_ns: tuple[tuple[int, int], ...] = ()
+    is_filtered: bool = False
 
     def unfinished(self, end: int, now_ns: int = 0) -> dict[int, int]:
         """Return the messages below ``end`` that the group would still be given now, with their delivery counts."""

@@ -41,6 +41,8 @@ def test_a_new_queue_has_nothing(tmp_path: Path) -> None:
             delayed=0,
             dead=0,
             dropped=0,
+            filtered=0,
+            filter_failed=0,
             paused=None,
             dedup_forgotten=0,
             skipped=0,

@@ -11,10 +11,11 @@ from typing import Any
 from holdfast.arrow.reading.columns import Deliveries, Field, record_batch
 from holdfast.arrow.reading.file_range import FileRange
 from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError
-from holdfast.arrow.reading.selection import Selection
+from holdfast.arrow.reading.selection import Selection, matching
 from holdfast.arrow.reading.task_walk import Elsewhere, walk_range
 from holdfast.errors import CorruptionError
 from holdfast.persistence.format.report import Damage
+from holdfast.queue.options.message_filter import MessageFilter
 
 logger = logging.getLogger("holdfast")
 
@@ -57,11 +58,17 @@ class RowReader:
         ------
         CorruptionError, ConsumedMeanwhileError
             Messages cannot be read, or their data file is gone.
+        ConfigError
+            There is a filter, and the extra ``filter`` is not installed here.
         """
+        expression = self.selection.filter
+        message_filter = None if expression is None else MessageFilter(expression)
         for part in parts:
             try:
                 for walked in walk_range(root, queue_id, part, self.lose, advice=self.advice, elsewhere=elsewhere):
                     rows = self.selection.in_time(walked)
+                    if message_filter is not None:
+                        rows = matching(rows, message_filter)
                     if len(rows):
                         yield record_batch(self.fields, rows, deliveries)
             except ConsumedMeanwhileError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.arrow.reading.frame_walk import Walked
+from holdfast.queue.options.message_filter import MessageFilter
 
 NO_END = 2**63 - 1
 
@@ -33,6 +34,8 @@ class Selection:
         The same of timestamps, in nanoseconds since the epoch.
     group : str or None
         Whose unfinished messages; None: all that are in the data files.
+    filter : str or None
+        An expression that they match: docs/filters.md; None: all.
     """
 
     path: Path
@@ -41,6 +44,7 @@ class Selection:
     timestamp_start_ns: int = 0
     timestamp_end_ns: int = NO_END
     group: str | None = None
+    filter: str | None = None
 
     def in_time(self, walked: Walked) -> Walked:
         """Return those of contiguous messages whose timestamps are asked for."""
@@ -51,3 +55,14 @@ class Selection:
         if start <= times[0] and times[-1] < end:  # timestamps never go backwards
             return walked
         return walked.chosen([place for place, time in enumerate(times) if start <= time < end])
+
+
+def matching(walked: Walked, message_filter: MessageFilter) -> Walked:
+    """Return those of some messages that pass a filter."""
+    passes, headers, bounds = message_filter.passes, walked.headers, walked.bounds
+    places = [
+        place
+        for place, (offset, time_ns) in enumerate(zip(walked.offsets, walked.timestamps_ns, strict=True))
+        if passes(offset, time_ns, headers.get(place, b""), bounds[2 * place + 1] - bounds[2 * place])
+    ]
+    return walked if len(places) == len(walked) else walked.chosen(places)

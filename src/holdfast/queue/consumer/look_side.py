@@ -21,6 +21,7 @@ from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.persistence.log.run_reader import RunReader
 from holdfast.queue.consumer.options_seen import OptionsSeen, Waiting
 from holdfast.queue.consumer.published_end import PublishedEnd
+from holdfast.queue.options.message_filter import MessageFilter
 
 _READ_COUNT = 64
 
@@ -34,6 +35,8 @@ class LookSide:
         The log, and how far it may be read.
     find_positions : callable
         Returns the group's progress, and whether the group has begun.
+    find_filter : callable
+        Returns the filter of the group, if it has one; raises ConfigError if this process cannot have it.
     time_ns : callable
         The wall clock.
     living : callable
@@ -47,6 +50,7 @@ class LookSide:
         files: LogFiles,
         published: PublishedEnd,
         find_positions: Callable[[], tuple[PositionFileReader, bool]],
+        find_filter: Callable[[], MessageFilter | None],
         time_ns: Callable[[], int],
         living: Callable[[int], bool],
         is_last: Callable[[int], bool],
@@ -54,6 +58,8 @@ class LookSide:
         self._files = files
         self._published = published
         self._find_positions = find_positions
+        self._find_filter = find_filter
+        self._filters: list[MessageFilter | None] = []
         self._time_ns = time_ns
         self._living = living
         self._is_last = is_last
@@ -69,9 +75,11 @@ class LookSide:
         Messages that a consumer has in hand now are among them. Messages that a prepared transaction holds, or that are
         consumed meanwhile, are left out.
         """
-        return self._look(count_max, with_held=False)
+        if not self._filters:  # it never changes
+            self._filters.append(self._find_filter())
+        return self._look(count_max, self._filters[0], with_held=False)
 
-    def _look(self, count_max: int, *, with_held: bool) -> list[Message]:
+    def _look(self, count_max: int, message_filter: MessageFilter | None, *, with_held: bool) -> list[Message]:
         with self._lock, storage_errors("looking", self._files.directory):
             progress = self._refresh()
             end = self._published.end()
@@ -86,7 +94,9 @@ class LookSide:
                     for offset, timestamp, headers, payload, _, _ in records:
                         if progress.is_finished(offset) or offset in progress.dead or len(found) == count_max:
                             continue
-                        if with_held or self._is_ready(offset, headers, progress):
+                        if not with_held and not self._is_ready(offset, headers, progress):
+                            continue
+                        if message_filter is None or message_filter.passes(offset, timestamp, headers, len(payload)):
                             count = progress.deliveries.get(offset, 0)
                             found.append(Message(payload, offset, timestamp, readable_headers(headers), count))
             finally:
@@ -192,7 +202,7 @@ class LookSide:
 
     def oldest(self) -> tuple[int, int] | None:
         """Return timestamp, in nanoseconds, and offset of the oldest unfinished message; None if there is none."""
-        oldest = self._look(1, with_held=True)
+        oldest = self._look(1, None, with_held=True)
         return (oldest[0].timestamp_ns, oldest[0].offset) if oldest else None
 
     def close(self) -> None:

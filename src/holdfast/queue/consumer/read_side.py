@@ -101,6 +101,7 @@ class ReadSide:
         space_available: Notifier,
     ) -> None:
         self._source = log.source
+        self._filter = log.message_filter
         self._path = log.path
         self._open_progress_store = log.open_progress_store
         self._lock = lock
@@ -891,6 +892,16 @@ class ReadSide:
     def dropped_count(self) -> int:
         """Messages dropped because their time to live was over, since this was opened."""
         return self._redelivery.dropped_count
+
+    @property
+    def filtered_count(self) -> int:
+        """Messages that the group's filter has left out, since this was opened."""
+        return self._redelivery.filtered_count
+
+    @property
+    def filter_failed_count(self) -> int:
+        """Messages for which the filter could not be evaluated, since this was opened; the group gets them."""
+        return 0 if self._filter is None else self._filter.failed_count
 
     @property
     def end(self) -> int:

@@ -14,7 +14,7 @@ from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.log_reader import Record
 from holdfast.queue.consumer.dead_letter_log import DeadLetterLog
-from holdfast.queue.dispatch.deferred_messages import EXHAUSTED, EXPIRED
+from holdfast.queue.dispatch.deferred_messages import EXHAUSTED, EXPIRED, FILTERED
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.dispatch.dispatcher import Dispatcher
 from holdfast.queue.dispatch.progress_store import ProgressStore
@@ -52,8 +52,10 @@ class Redelivery:
         The rules that count now.
     dropped_count : int
         Messages dropped so far because their time to live was over.
+    filtered_count : int
+        Messages that the group's filter has left out so far.
     ended_count : int
-        Those, and dead letters that no delivery has made: their time to live was over, or their last receiver died.
+        Both, and dead letters that no delivery has made: their time to live was over, or their last receiver died.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Redelivery:
         self._notes = notes
         self._sweep_due_ns = 0
         self.dropped_count = 0
+        self.filtered_count = 0
         self.ended_count = 0
         self._ended: set[int] = set()  # of those, the dead letters: they may come again
 
@@ -159,7 +162,7 @@ class Redelivery:
     # -- Messages that are not handed out any more -------------------------------------------------------------------
 
     def end(self, progress_store: ProgressStore, ended: Sequence[tuple[Record, str]]) -> None:
-        """End messages that have expired, or whose last receiver died."""
+        """End messages that have expired, that the group's filter leaves out, or whose last receiver died."""
         dropped = [record for record, why in ended if why == EXPIRED and not self.policy.keeps_expired]
         deliveries = progress_store.progress.deliveries
         for reason in (EXPIRED, EXHAUSTED):
@@ -169,10 +172,12 @@ class Redelivery:
             )
             self._ended.update(record[0] for record in dead)
             self.ended_count += len(dead)
-        if dropped:
-            progress_store.finish(sorted(dropped))
+        filtered = [record for record, why in ended if why == FILTERED]
+        if dropped or filtered:
+            progress_store.finish(sorted([*dropped, *filtered]))
             self.dropped_count += len(dropped)
-            self.ended_count += len(dropped)
+            self.filtered_count += len(filtered)
+            self.ended_count += len(dropped) + len(filtered)
 
     def _bury(
         self,

@@ -23,6 +23,7 @@ _RANK_BITS = 4
 
 EXPIRED = "expired"
 EXHAUSTED = "max_deliveries"
+FILTERED = "filtered"
 
 
 class DeferredMessages:

@@ -17,7 +17,7 @@ from holdfast.persistence.format.constants import NUMBER_MAX
 from holdfast.persistence.format.message_options import NO_OPTIONS, decode_options, has_options
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.log.log_reader import CHUNK_BYTES, Record
-from holdfast.queue.dispatch.deferred_messages import DeferredMessages
+from holdfast.queue.dispatch.deferred_messages import FILTERED, DeferredMessages
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.dispatch.log_cursor import GroupLog, LogCursor
 from holdfast.queue.dispatch.progress_store import ProgressStore
@@ -49,7 +49,7 @@ class Dispatcher:
     time_ns : callable
         The wall clock.
     end : callable
-        Called with messages that are not delivered any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
+        Called with messages that are not delivered any more, and why: ``EXPIRED``, ``EXHAUSTED`` or ``FILTERED``.
 
     Attributes
     ----------
@@ -68,6 +68,7 @@ class Dispatcher:
         end: Callable[[Sequence[tuple[Record, str]]], None],
     ) -> None:
         self._source, progress = log.source, log.progress
+        self._filter = log.message_filter
         self._cursor = LogCursor(log)
         self._cursor.go_to_floor()
         self._ahead = LogCursor(log)
@@ -186,7 +187,8 @@ class Dispatcher:
         cursor, before = self._cursor, self._cursor.next_offset
         if self._ready or cursor.next_offset >= taken.end_offset:
             return False
-        if cursor.next_offset >= max(self._known_end, self._progress.seen_end):  # nothing is known of those
+        if self._filter is None and cursor.next_offset >= max(self._known_end, self._progress.seen_end):
+            # nothing is known of those
             count_max = min(taken.count_left, taken.end_offset - cursor.next_offset)
             run = cursor.pass_plain(count_max, taken.bytes_left)
             if run is not None:
@@ -213,7 +215,7 @@ class Dispatcher:
             self._has_ends = False
         read_bytes = 0
         while len(ready) < wanted_count and (not ready or read_bytes < TAKE_BYTES):
-            records = cursor.read(count_max)
+            records = self._read(count_max)
             if not records:
                 return
             first, last = records[0], records[-1]  # of one data file
@@ -222,6 +224,33 @@ class Dispatcher:
                 ready.extend(self._admitted(records))
             else:
                 ready.extend(records)
+
+    def _read(self, count_max: int) -> list[Record]:
+        """Return the next records of the log that the group gets; the others end, and none are left at its end."""
+        while records := self._cursor.read(count_max):
+            if self._filter is None:
+                return records
+            passes = self._filter.passes
+            wanted: list[Record] = []
+            filtered: list[Record] = []
+            for record in records:
+                is_wanted = passes(record[0], record[1], record[2], len(record[3])) or self._is_known(record[0])
+                (wanted if is_wanted else filtered).append(record)
+            if filtered:
+                self._end([(each, FILTERED) for each in filtered])
+            if wanted:
+                return wanted
+        return []
+
+    def _is_known(self, offset: int) -> bool:
+        """Whether something was done with a message already: then it has passed the filter, or is finished."""
+        progress = self._progress
+        return (
+            offset in progress.deliveries
+            or offset in progress.dead
+            or progress.is_finished(offset)
+            or progress.is_held(offset)
+        )
 
     def _admitted(self, records: Iterable[Record]) -> Iterator[Record]:
         """Yield those that are ready in the order of the log; the others are deferred."""
@@ -246,8 +275,10 @@ class Dispatcher:
             if not records:
                 break
             for record in records:
-                if record[2] and record[0] >= start and (options := decode_options(record[2])).priority:
-                    self.deferred.admit(record, options, in_order=False)
+                if not record[2] or record[0] < start or not (options := decode_options(record[2])).priority:
+                    continue
+                if self._filter is None or self._filter.passes(record[0], record[1], record[2], len(record[3])):
+                    self.deferred.admit(record, options, in_order=False)  # else it ends when reading comes to it
             self._ahead_end = max(self._ahead.next_offset, start)
 
     def give_back(self, records: Iterable[Record]) -> None:
@@ -307,7 +338,7 @@ class Dispatcher:
             first = self._take_deferred(count_max, alone=False)
             self.deferred.put_back(first)
             deferred_count = len(self._deferred_ready)
-            while len(first) + len(self._ready) < count_max and (more := self._cursor.read(count_max)):
+            while len(first) + len(self._ready) < count_max and (more := self._read(count_max)):
                 self._ready.extend(self._admitted(more))
             if not self._end_expired() and len(self._deferred_ready) == deferred_count:
                 return first + list(islice(self._ready, count_max - len(first)))
@@ -326,10 +357,11 @@ class Dispatcher:
     def oldest(self) -> list[tuple[int, int]]:
         """Return timestamp and offset of the oldest messages, of all that wait here or in the log."""
         progress = self._progress
-        if progress.floor < self._cursor.next_offset and progress.floor not in progress.dead:
+        is_there = self._filter is not None or progress.floor < self._cursor.next_offset
+        if is_there and progress.floor not in progress.dead:
             record = self._cursor.find(progress.floor)
             return [(record[1], record[0])] if record is not None else []
-        if not self._ready:
+        if not self._ready and self._filter is None:  # else that could end the whole log
             self._read_on(PREFETCH_COUNT)
         first = [self._cursor.look_up(each) for each in self.deferred.ready.first(1)]
         return [(record[1], record[0]) for record in [*first, *list(self._ready)[:1]] if record is not None]

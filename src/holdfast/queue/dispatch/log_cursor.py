@@ -15,6 +15,7 @@ from holdfast.persistence.log.run_reader import PlainRun, RunReader
 from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.dispatch.references import Reference
 from holdfast.queue.dispatch.sources import Source
+from holdfast.queue.options.message_filter import MessageFilter
 
 _JUMP_COUNT_MIN = 256
 """Finished messages that are worth a jump: fewer are read faster than a file is opened."""
@@ -41,6 +42,8 @@ class GroupLog:
         The progress store of a group that exists already.
     open_progress_store : callable
         Opens them at the first take: showing a queue does not create a group.
+    message_filter : MessageFilter or None
+        The messages that the group gets; None: all.
     """
 
     source: Source
@@ -49,6 +52,7 @@ class GroupLog:
     progress: GroupProgress
     progress_store: ProgressStore | None
     open_progress_store: Callable[[], ProgressStore]
+    message_filter: MessageFilter | None = None
 
 
 class LogCursor:

@@ -30,6 +30,7 @@ from holdfast.queue.engine.handle_settings import Document, only, settings_lost
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.settings import (
     DEFAULTS,
+    FILTER,
     GROUP_SETTINGS,
     QUEUE_SETTINGS,
     Settings,
@@ -84,11 +85,14 @@ def stored_settings(storage: Storage, root: Path, group: str) -> list[StoredSett
 def _listed(document: Document | None, names: frozenset[str], group: str | None, path: Path) -> list[StoredSetting]:
     known = read_stored(document or {}, path)
     unset: Literal["default", "lost"] = "default" if document is not None else "lost"
-    return [
+    found = [
         StoredSetting(name, known.get(name, default), group, "set" if name in known else unset)
         for name, default in DEFAULTS.items()
         if name in names
     ]
+    if document is not None and FILTER in document:
+        found.append(StoredSetting(FILTER, document[FILTER], group, "set"))
+    return found
 
 
 def configure(

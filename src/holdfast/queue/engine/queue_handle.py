@@ -25,6 +25,7 @@ from holdfast.persistence.format.report import RecoveryReport
 from holdfast.persistence.groups.group_files import (
     DEFAULT_GROUP,
     GroupInfo,
+    find_group,
     groups_locked,
 )
 from holdfast.persistence.groups.own_group import OwnGroup
@@ -54,7 +55,9 @@ from holdfast.queue.engine.lock_advice import owned_group, owned_writes
 from holdfast.queue.engine.ports import Consumer, Producer
 from holdfast.queue.engine.reading import make_read_side, with_reserve
 from holdfast.queue.engine.recovering import recover
+from holdfast.queue.options.message_filter import MessageFilter
 from holdfast.queue.options.queue_options import Options
+from holdfast.queue.options.settings import filter_of
 from holdfast.queue.producer.capacity import Capacity
 from holdfast.queue.producer.commit_record_ends import CommitRecordEnds
 from holdfast.queue.producer.deduplication import open_deduplication
@@ -257,9 +260,18 @@ class QueueHandle:
             group = self.group.find(first)  # an earlier holder of the lock may have begun or deleted it
             if group is not None:
                 group = settings.adopt_group(self.storage, self.directory, self.group.repaired(group))
+            message_filter = filter_of(group.settings if group is not None else None)
             progress_store = self._open_progress_store(group) if group is not None else None
             progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
-            log = GroupLog(self.require_write_side(), self.files, path, progress, progress_store, self._begin_default)
+            log = GroupLog(
+                self.require_write_side(),
+                self.files,
+                path,
+                progress,
+                progress_store,
+                self._begin_default,
+                message_filter,
+            )
             self.read_side = make_read_side(
                 self.storage,
                 self.clock,
@@ -432,6 +444,7 @@ class QueueHandle:
             self.files,
             published,
             self.group.positions,
+            self._filter_of_the_group,
             self.clock.time_ns,
             self._may_have_in_hand,
             self._is_last,
@@ -449,3 +462,7 @@ class QueueHandle:
             return self._living(session)
         except OSError:  # this user may not test it
             return True
+
+    def _filter_of_the_group(self) -> MessageFilter | None:
+        group = find_group(self.storage, self.directory, self.options.group)
+        return filter_of(group.settings if group is not None else None)

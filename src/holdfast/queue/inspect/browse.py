@@ -19,6 +19,7 @@ from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.queue.consumer.look_side import LookSide
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.message_filter import MessageFilter
 
 _READ_COUNT = 64
 
@@ -85,8 +86,10 @@ class Browser:
     def _end(self) -> LogEnd:
         return self._view.log_end
 
-    def browse(self, state: str, limit: int, after: int | None) -> list[BrowsedMessage]:
-        """Return up to ``limit`` messages of a state behind offset ``after``, in offset order."""
+    def browse(
+        self, state: str, limit: int, after: int | None, message_filter: MessageFilter | None = None
+    ) -> list[BrowsedMessage]:
+        """Return up to ``limit`` messages of a state behind offset ``after``, in offset order, that pass a filter."""
         try:
             wanted = MessageState(state)
         except ValueError:
@@ -106,7 +109,9 @@ class Browser:
         found: list[BrowsedMessage] = []
         for record in candidates:
             message = self._message(record, progress, leased)
-            if message is not None and message.state == wanted.value:
+            if message is None or message.state != wanted.value:
+                continue
+            if message_filter is None or message_filter.passes(record[0], record[1], record[2], len(record[3])):
                 found.append(message)
                 if len(found) == limit:
                     break

@@ -14,6 +14,7 @@ from holdfast.persistence.filesystem.locks import Owned, SideLock
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import storage_error, storage_errors
 from holdfast.persistence.groups.group_files import (
+    DEFAULT_GROUP,
     find_group,
     list_groups,
     remove_group,
@@ -22,8 +23,9 @@ from holdfast.persistence.groups.group_files import (
 )
 from holdfast.queue.engine.log_starts import GroupStart, find_start
 from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.options.filter_expression import check_filter
 from holdfast.queue.options.log_start import LogStart, Start
-from holdfast.queue.options.settings import GROUP_SETTINGS, GroupSettings, check_names, checked, stored
+from holdfast.queue.options.settings import FILTER, GROUP_SETTINGS, GroupSettings, check_names, checked, stored
 from holdfast.queue.verbs.verb_log import logged, own_process
 
 _CLOSINGS_MAX = 20
@@ -53,7 +55,14 @@ class Groups:
         self._close_group = close_group
         self._seek = seek
 
-    def create(self, name: str, start: Start = "earliest", **settings: Unpack[GroupSettings]) -> int:
+    def create(
+        self,
+        name: str,
+        start: Start = "earliest",
+        *,
+        filter: str | None = None,  # as in pyarrow and pandas
+        **settings: Unpack[GroupSettings],
+    ) -> int:
         """Make a group; return the offset where it starts. Nothing happens if it exists.
 
         Parameters
@@ -64,6 +73,9 @@ class Groups:
             The oldest message that is still there, the next one to be put, an offset, or -n for the last n messages. A
             time with a zone, or how long ago: the first message put then or later. What is not there any more means
             the oldest one behind it.
+        filter : str or None
+            An expression in the Common Expression Language: the group gets only messages that match it, and finishes
+            the others unread. docs/filters.md. It never changes. None: the group gets all.
         **settings : GroupSettings
             ``max_deliveries``, ``backoff``, ``lease_seconds``, ``dead_letter_seconds`` and ``expired`` of the group;
             docs/settings.md. A group that exists keeps its own.
@@ -71,7 +83,8 @@ class Groups:
         Raises
         ------
         ConfigError
-            The name, the start or a setting is invalid.
+            The name, the start, the filter or a setting is invalid; the extra ``filter`` is missing; or the group
+            exists with another filter.
         UsageError
             The queue was opened with ``mode="read_only"``.
         DiskFullError, StorageError
@@ -82,8 +95,12 @@ class Groups:
         self._check_open()
         check_name(name, "group")
         self._check_may_change()
-        check_names(settings, "groups.create", "name", "start", known=GROUP_SETTINGS)
+        check_names(settings, "groups.create", "name", "start", FILTER, known=GROUP_SETTINGS)
         first = stored(checked(settings), GROUP_SETTINGS)
+        if filter is not None:
+            if name == DEFAULT_GROUP:
+                raise ConfigError(f"group {name!r} gets all messages: give the filter to a group of another name")
+            first[FILTER] = check_filter(filter)
         place = LogStart.of(start, self._handle.clock.time_ns())
         details = {"group": name, "start": str(place), **first}
         return logged(
@@ -99,6 +116,11 @@ class Groups:
                     first = find_start(self._handle, start).offset
                     group = write_group(
                         self._storage, self._directory, name, self._files, first, settings, poison=self._poison
+                    )
+                elif FILTER in settings and (has := (group.settings or {}).get(FILTER)) != settings[FILTER]:
+                    raise ConfigError(
+                        f"group {name!r} of {self._directory.root} has {'no filter' if has is None else repr(has)}, "
+                        "and that never changes: leave filter out to take it, or make a group of another name"
                     )
                 return group.start_offset
         except OSError as error:

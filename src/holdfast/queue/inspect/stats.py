@@ -50,6 +50,10 @@ class QueueStats:
         Dead letters; the depth is without them.
     dropped : int
         Messages that the handle that owns the queue has dropped since it was opened, because they had expired.
+    filtered : int
+        Messages that the same handle has finished for the group because they do not match its filter.
+    filter_failed : int
+        Messages that it has passed on because that filter could not be evaluated for them.
     paused : str or None
         The reason of the pause, which may be empty; None: it is not paused.
     dedup_forgotten : int
@@ -75,6 +79,8 @@ class QueueStats:
     delayed: int
     dead: int
     dropped: int
+    filtered: int
+    filter_failed: int
     paused: str | None
     dedup_forgotten: int
     skipped: int
@@ -85,6 +91,8 @@ class Counts(NamedTuple):
     """What an owner counts, in memory: figures that are in no file. As in :class:`QueueStats`."""
 
     dropped: int = 0
+    filtered: int = 0
+    filter_failed: int = 0
     dedup_forgotten: int = 0
 
 
@@ -112,6 +120,8 @@ def gather_stats(handle: QueueHandle, clock: Clock, counts: Counts) -> QueueStat
         delayed=reader.waiting_count if reader is not None else 0,
         dead=len(reader.progress.dead) if reader is not None else 0,
         dropped=counts.dropped,
+        filtered=counts.filtered,
+        filter_failed=counts.filter_failed,
         paused=_pause_reason(handle),
         dedup_forgotten=counts.dedup_forgotten,
         skipped=reader.progress.skipped_count if reader is not None else 0,

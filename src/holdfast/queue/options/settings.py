@@ -13,6 +13,7 @@ from holdfast.errors import ConfigError, UnsupportedVersionError, UsageError
 from holdfast.persistence.format.constants import DEDUP_SLOTS_MAX
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.queue.options.arguments import DATA_FILE_BYTES_MIN, check_sizes
+from holdfast.queue.options.message_filter import MessageFilter
 from holdfast.queue.options.put_options import Seconds, as_seconds
 from holdfast.queue.options.retention import LAG_SETTINGS, checked_retention
 from holdfast.queue.options.retry_policy import Backoff, RetryPolicy, retry_policy
@@ -55,6 +56,9 @@ class Settings(QueueSettings, GroupSettings, total=False):
 QUEUE_SETTINGS = frozenset(QueueSettings.__annotations__)
 GROUP_SETTINGS = frozenset(GroupSettings.__annotations__)
 _RETRY_SETTINGS = GROUP_SETTINGS - LAG_SETTINGS
+
+FILTER = "filter"
+"""Stored among the settings of a group, and given when the group is made: it never changes, so it is none of them."""
 
 DEFAULTS: Settings = {
     "flush": FlushPolicy.every_commit(),
@@ -139,8 +143,14 @@ def stored(settings: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]
     return {name: as_json(value) for name, value in settings.items() if name in names}
 
 
+def filter_of(document: Mapping[str, Any] | None) -> MessageFilter | None:
+    """Return the filter of a group with these stored settings; raises ConfigError if this process cannot have it."""
+    expression = (document or {}).get(FILTER)
+    return None if expression is None else MessageFilter(expression)
+
+
 def read_stored(document: Mapping[str, Any], path: object) -> Settings:
-    """Return what :func:`stored` has made.
+    """Return what :func:`stored` has made; without the filter, which :func:`filter_of` returns.
 
     Raises
     ------
@@ -148,7 +158,7 @@ def read_stored(document: Mapping[str, Any], path: object) -> Settings:
         A name or a value of a later version.
     """
     try:
-        return checked({name: _read(name, value) for name, value in document.items()})
+        return checked({name: _read(name, value) for name, value in document.items() if name != FILTER})
     except (KeyError, ConfigError) as error:
         raise UnsupportedVersionError(
             f"{path} has a setting that this Holdfast does not know ({error}): a later one has written it, so open the "

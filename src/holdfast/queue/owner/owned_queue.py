@@ -459,7 +459,7 @@ class OwnedQueue:
     def counts(self, group: str) -> Counts:
         """Return what was counted since the opening, of the log and a group."""
         counts, engine = self._writes.counts(), self._groups.get(group)
-        return counts if engine is None else counts._replace(dropped=engine.counts().dropped)
+        return counts if engine is None else engine.counts()._replace(dedup_forgotten=counts.dedup_forgotten)
 
     # -- Verbs -------------------------------------------------------------------------------------------------------
 

@@ -195,10 +195,15 @@ class AsyncQueue(Generic[Body]):
         return await self._threads.run(self.sync.peek, max_messages)
 
     async def browse(
-        self, state: State = "ready", *, limit: int = 100, after: int | None = None
+        self,
+        state: State = "ready",
+        *,
+        limit: int = 100,
+        after: int | None = None,
+        filter: str | None = None,  # as in PersistentQueue
     ) -> list[BrowsedMessage]:
         """Return messages of one state, as bytes; as :meth:`TypedQueue.browse`."""
-        return await self._threads.run(self.sync.browse, state, limit=limit, after=after)
+        return await self._threads.run(self.sync.browse, state, limit=limit, after=after, filter=filter)
 
     def read(
         self,

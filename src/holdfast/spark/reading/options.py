@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast.arrow.reading.selection import NO_END, Selection, nanoseconds_of
 from holdfast.errors import ConfigError
+from holdfast.queue.options.filter_expression import check_filter
 from holdfast.spark.remote.starting import ServeAddress
 from holdfast.spark.unknown_options import unknown_option
 
@@ -26,6 +27,7 @@ _NAMES = (
     "startingTimestamp",
     "endingTimestamp",
     "group",
+    "filter",
     "partitionBytes",
     "minPartitions",
     "failOnDataLoss",
@@ -73,6 +75,7 @@ class ReadOptions:
                 timestamp_start_ns=time_option(given, "startingTimestamp", 0),
                 timestamp_end_ns=time_option(given, "endingTimestamp", NO_END),
                 group=given.get("group"),
+                filter=filter_option(given),
             ),
             partition_bytes=number_option(given, "partitionBytes", PARTITION_BYTES, 1),
             partition_count_min=number_option(given, "minPartitions", processor_count(), 1),
@@ -119,6 +122,12 @@ def address_option(given: Mapping[str, str]) -> ServeAddress | None:
     """Return the option ``serveAddress``; None if it is not given."""
     text = given.get("serveaddress")
     return None if text is None else ServeAddress.parse(text)
+
+
+def filter_option(given: Mapping[str, str]) -> str | None:
+    """Return the option ``filter``: an expression that can be one."""
+    text = given.get("filter")
+    return None if text is None else check_filter(text)
 
 
 def offset_option(given: Mapping[str, str], name: str, word: str, default: int) -> int:

@@ -13,6 +13,7 @@ from holdfast.persistence.groups.group_files import DEFAULT_GROUP
 from holdfast.spark.reading.options import (
     PARTITION_BYTES,
     address_option,
+    filter_option,
     number_option,
     offset_option,
     processor_count,
@@ -35,6 +36,7 @@ TRIGGER_DELAY_SECONDS = 900.0
 _NAMES = (
     "path",
     "group",
+    "filter",
     "startingOffset",
     "startingTimestamp",
     "minMessagesPerTrigger",
@@ -62,6 +64,8 @@ class StreamOptions:
         The queue.
     group : str or None
         The stream's own consumer group, which keeps unread messages; None: nothing is marked.
+    filter : str or None
+        An expression that its rows match; bounds of a batch count the others too.
     offset_start : int or None
         Where a stream without a checkpoint begins; None: with the next put.
     timestamp_start_ns : int
@@ -86,6 +90,7 @@ class StreamOptions:
 
     path: Path
     group: str | None = None
+    filter: str | None = None
     offset_start: int | None = 0
     timestamp_start_ns: int = 0
     max_messages: int | None = None
@@ -122,6 +127,7 @@ class StreamOptions:
         return cls(
             path=queue_path(given),
             group=None if "group" not in given else own_group(given["group"]),
+            filter=filter_option(given),
             offset_start=None if is_latest else offset_option(given, "startingOffset", "earliest", 0),
             timestamp_start_ns=time_option(given, "startingTimestamp", 0),
             max_messages=max_messages,

@@ -66,7 +66,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StreamOptions, fields: list[tuple[str, Any]]) -> None:
         self._options = options
-        rows = ReadOptions(Selection(options.path), fail_on_data_loss=options.fail_on_data_loss)
+        rows = ReadOptions(Selection(options.path, filter=options.filter), fail_on_data_loss=options.fail_on_data_loss)
         self._rows = QueueReader(rows, fields, advice=_ADVICE)
         self._places = Places()
         self._minimum = Minimum(options.min_messages, options.max_delay)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proof.crash_states.asked import AskingGroup
+from proof.crash_states.history import FILTERED_BYTES
 from proof.crash_states.lives.books import SLOW_PROGRESS
 from proof.crash_states.lives.holding import Holding
 from proof.crash_states.opening import SLOW, another_actor
@@ -40,8 +41,16 @@ class Grouping(Holding):
         self._return("create")
         self._open_slow()
 
-    def _created(self, first: int) -> None:
+    def create_filtered(self) -> None:
+        """Make the group with a filter that lets small messages pass, and open a handle for it."""
+        first = self.queue.groups.create(SLOW, filter=f"size < {FILTERED_BYTES}", max_deliveries=None)
+        self._created(first, is_filtered=True)
+        self._return("create_filtered")
+        self._open_slow()
+
+    def _created(self, first: int, *, is_filtered: bool = False) -> None:
         self.slow_group = self._begun(first)
+        self.slow_group.is_filtered = is_filtered
         self._happened({SLOW_PROGRESS: self.slow_group.state()}, durable=True)
 
     def delete(self) -> None:

@@ -19,7 +19,8 @@ class Taking(Putting):
         return allowed if is_sure else []
 
     def _may_come(self, group: AskingGroup, end: int, held: frozenset[int]) -> tuple[list[int], bool]:
-        return group.may_come(self.history.wishes[A], end, self.now_ns, held)
+        wishes = self.history.wishes_of(A, is_filtered=group.is_filtered)
+        return group.may_come(wishes, end, self.now_ns, held)
 
     def get(self, count: int = 1) -> None:
         """Take and acknowledge."""

@@ -1,0 +1,65 @@
+"""Bugs in filters of groups: they judge what does not verify, or too much, or leave what they should finish."""
+
+from __future__ import annotations
+
+from proof.mutants.mutation import Mutation
+
+FILTERS = (
+    Mutation(
+        "filter-before-checksum",
+        "A message with headers is judged, and finished, though its checksum does not hold.",
+        "persistence/log/log_reader.py",
+        "            if crc(salt ^ size, body) != checksum or stx != STX:\n",
+        "            if (crc(salt ^ size, body) != checksum and not headers_size) or stx != STX:\n",
+        "filters",
+    ),
+    Mutation(
+        "filter-takes-back",
+        "A message that was handed out is finished, because the filter says something else by now.",
+        "queue/dispatch/dispatcher.py",
+        "            offset in progress.deliveries\n            or offset in progress.dead\n",
+        "            offset in progress.dead\n",
+        "filters",
+    ),
+    Mutation(
+        "filtered-ahead-of-the-others",
+        "A message with a priority is handed out though it does not match.",
+        "queue/dispatch/dispatcher.py",
+        "                if self._filter is None or self._filter.passes(record[0],",
+        "                if self._filter is not False or self._filter.passes(record[0],",
+        "filters",
+    ),
+    Mutation(
+        "filter-passed-by-a-reservation",
+        "A drain or a purge takes messages unread, also those that do not match.",
+        "queue/dispatch/dispatcher.py",
+        "        if self._filter is None and cursor.next_offset >=",
+        "        if cursor.next_offset >=",
+        "filters",
+    ),
+    Mutation(
+        "failed-filter-loses",
+        "A message that the filter cannot judge is finished unread.",
+        "queue/options/message_filter.py",
+        "                self.failed_count += 1\n            return True\n",
+        "                self.failed_count += 1\n            return False\n",
+        "filters",
+    ),
+    Mutation(
+        "filter-remembers-too-much",
+        "An answer is remembered by headers alone, though the expression names the size too.",
+        "queue/options/message_filter.py",
+        '        self._is_by_headers = names is not None and {"size", "time"}.isdisjoint(used)\n',
+        "        self._is_by_headers = names is not None\n",
+        "filters",
+    ),
+    Mutation(
+        "filter-changed-later",
+        "A group that exists takes another filter without a word.",
+        "queue/inspect/groups.py",
+        "                elif FILTER in settings and ",
+        "                elif not settings and ",
+        "filters",
+    ),
+)
+"""In the order in which they are tried."""
