@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from holdfast.arrow.decoding.decoding import Decoding
     from holdfast.arrow.reading.columns import Field
+    from holdfast.arrow.reading.row_reader import RowReader
+    from holdfast.arrow.reading.snapshot import Snapshot
 
 Bound = int | dt.datetime | str | None
 """An offset, a time, or the word for all."""
@@ -28,14 +31,16 @@ _ADVICE = "scan again, or read what is still there with fail_on_data_loss=False"
 def scan(
     path: str | os.PathLike[str],
     *,
+    queues: str | None = None,
     columns: Sequence[str] | None = None,
     start: Bound = None,
     stop: Bound = None,
     filter: pc.Expression | None = None,  # as in pyarrow.dataset and pyarrow.parquet
     group: str | None = None,
+    decode: pa.Schema | Decoding | None = None,
     fail_on_data_loss: bool = True,
 ) -> pa.RecordBatchReader:
-    """Return the messages of a queue as a stream of record batches.
+    """Return the messages of a queue, or of many, as a stream of record batches.
 
     A scan takes nothing, changes nothing and needs no lock; applications can put and take meanwhile. The messages are
     chosen when it is called: those in the data files, up to the high watermark at that moment. They are read as the
@@ -44,7 +49,9 @@ def scan(
     Parameters
     ----------
     path : str or path-like
-        The queue.
+        The queue; with ``queues`` the directory of a service.
+    queues : str or None
+        Names of queues, or patterns such as ``"orders-*"``, which commas separate. There is a column ``queue`` then.
     columns : sequence of str or None
         The columns, in this order; None: all. docs/arrow.md lists them.
     start, stop : int, datetime.datetime, str or None
@@ -54,6 +61,8 @@ def scan(
         Of the rows in this range, only those for which it is true. It may name any column.
     group : str or None
         Only messages that this consumer group has not finished; None: everything in the data files.
+    decode : pyarrow.Schema, Decoding or None
+        The fields of payloads, which are decoded to a column ``body``; those that do not fit are in ``undecodable``.
     fail_on_data_loss : bool
         Whether damage and removed data files are errors; else they are logged, and the rest is read.
 
@@ -65,9 +74,12 @@ def scan(
     Raises
     ------
     ConfigError
-        pyarrow is missing, or an argument cannot be: an unknown column, a filter that is no condition on the columns.
+        pyarrow is missing, or an argument cannot be: an unknown column, a filter that is no condition on the columns, a
+        codec that cannot be imported.
     QueueNotFoundError, GroupNotFoundError
         There is none of that name.
+    DecodeError
+        A payload does not fit, and the column ``undecodable`` was not chosen.
     CorruptionError, RetryableError
         Messages cannot be read, or their data file was removed after the call.
     StorageError
@@ -77,20 +89,29 @@ def scan(
     import pyarrow as pa
 
     from holdfast.arrow.reading.columns import FIELDS, named_fields, schema_of
+    from holdfast.arrow.reading.many_queues import take_snapshots
+    from holdfast.arrow.reading.row_maker import RowMaker, decoder_of, more_fields
     from holdfast.arrow.reading.row_reader import RowReader
-    from holdfast.arrow.reading.snapshot import take_snapshot
 
-    chosen = named_fields(columns)
+    decoder = decoder_of(decode)
+    known = (*FIELDS, *more_fields(has_queue=queues is not None, decoder=decoder))
+    chosen = named_fields(columns, known)
     names = [name for name, _ in chosen]
-    needed = {*names, *(() if filter is None else _columns_of(filter, FIELDS))}
-    fields = tuple(each for each in FIELDS if each[0] in needed)
+    needed = {*names, *(() if filter is None else _columns_of(filter, known))}
+    fields = tuple(each for each in known if each[0] in needed)
     selection = _selection(path, start, stop, group)
-    reader = RowReader(selection, fields, fail_on_data_loss, "fail_on_data_loss=False", _ADVICE)
-    snapshot = take_snapshot(OsStorage(), selection)
-    for damage in snapshot.missing:
-        reader.lose(damage)
-    batches = reader.read(snapshot.root, snapshot.queue_id, snapshot.parts, snapshot.deliveries)
-    return pa.RecordBatchReader.from_batches(schema_of(chosen), _projected(batches, names, filter))
+    reader = RowReader(selection, RowMaker(fields, decoder), fail_on_data_loss, "fail_on_data_loss=False", _ADVICE)
+    snapshots = take_snapshots(OsStorage(), selection, queues)
+    for snapshot in snapshots:
+        for damage in snapshot.missing:
+            reader.lose(damage)
+    return pa.RecordBatchReader.from_batches(schema_of(chosen), _projected(_rows(reader, snapshots), names, filter))
+
+
+def _rows(reader: RowReader, snapshots: Sequence[Snapshot]) -> Iterator[Any]:
+    """Yield the rows of one queue after the other."""
+    for each in snapshots:
+        yield from reader.read(each.root, each.queue_id, each.parts, each.deliveries)
 
 
 def _projected(batches: Iterator[Any], names: list[str], condition: pc.Expression | None) -> Iterator[Any]:
