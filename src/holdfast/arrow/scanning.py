@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.arrow.decoding.decoding import Decoding
     from holdfast.arrow.reading.columns import Field
+    from holdfast.arrow.reading.row_maker import RowMaker
     from holdfast.arrow.reading.row_reader import RowReader
     from holdfast.arrow.reading.snapshot import Snapshot
 
@@ -88,24 +90,36 @@ def scan(
     import_extra("pyarrow", "arrow", "Arrow")
     import pyarrow as pa
 
-    from holdfast.arrow.reading.columns import FIELDS, named_fields, schema_of
-    from holdfast.arrow.reading.many_queues import take_snapshots
-    from holdfast.arrow.reading.row_maker import RowMaker, decoder_of, more_fields
+    from holdfast.arrow.reading.columns import named_fields, schema_of
     from holdfast.arrow.reading.row_reader import RowReader
 
-    decoder = decoder_of(decode)
-    known = (*FIELDS, *more_fields(has_queue=queues is not None, decoder=decoder))
-    chosen = named_fields(columns, known)
-    names = [name for name, _ in chosen]
-    needed = {*names, *(() if filter is None else _columns_of(filter, known))}
-    fields = tuple(each for each in known if each[0] in needed)
+    rows = _row_maker(queues, decode)
+    chosen = named_fields(columns, rows.fields)
+    needed = {*(name for name, _ in chosen), *(() if filter is None else _columns_of(filter, rows.fields))}
+    rows = replace(rows, fields=tuple(each for each in rows.fields if each[0] in needed))
     selection = _selection(path, start, stop, group)
-    reader = RowReader(selection, RowMaker(fields, decoder), fail_on_data_loss, "fail_on_data_loss=False", _ADVICE)
-    snapshots = take_snapshots(OsStorage(), selection, queues)
-    for snapshot in snapshots:
-        for damage in snapshot.missing:
-            reader.lose(damage)
-    return pa.RecordBatchReader.from_batches(schema_of(chosen), _projected(_rows(reader, snapshots), names, filter))
+    reader = RowReader(selection, rows, fail_on_data_loss, "fail_on_data_loss=False", _ADVICE)
+    found = _projected(_planned(reader, queues), [name for name, _ in chosen], filter)
+    return pa.RecordBatchReader.from_batches(schema_of(chosen), found)
+
+
+def _row_maker(queues: str | None, decode: pa.Schema | Decoding | None) -> RowMaker:
+    """Return what makes every column that there is."""
+    from holdfast.arrow.reading.columns import FIELDS
+    from holdfast.arrow.reading.row_maker import RowMaker, decoder_of, more_fields
+
+    decoder = decoder_of(decode)
+    return RowMaker((*FIELDS, *more_fields(has_queue=queues is not None, decoder=decoder)), decoder)
+
+
+def _planned(reader: RowReader, queues: str | None) -> Iterator[Any]:
+    """Plan a read; return its rows."""
+    from holdfast.arrow.reading.many_queues import take_snapshots
+
+    snapshots = take_snapshots(OsStorage(), reader.selection, queues)
+    for damage in (damage for snapshot in snapshots for damage in snapshot.missing):
+        reader.lose(damage)
+    return _rows(reader, snapshots)
 
 
 def _rows(reader: RowReader, snapshots: Sequence[Snapshot]) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from proof.mutants.between_processes import BETWEEN_PROCESSES
 from proof.mutants.blind_spots import BLIND_SPOTS
 from proof.mutants.drains import DRAINS
 from proof.mutants.far_away import FAR_AWAY
+from proof.mutants.many_queues import MANY_QUEUES
 from proof.mutants.mutation import Mutation
 
 MUTATIONS = (
@@ -403,6 +404,7 @@ MUTATIONS = (
     *BETWEEN_PROCESSES,
     *FAR_AWAY,
     *DRAINS,
+    *MANY_QUEUES,
     # -- What not every queue is used for ------------------------------------------------------------------------------
     Mutation(
         "ids-not-kept-at-adoption",

@@ -154,6 +154,12 @@ SUITES = (
     _tests("range server", "tests/spark/test_range_server.py"),
     _tests("unseen writes", "tests/spark/test_unseen_writes.py"),
     _tests(
+        "many queues",
+        "tests/spark/test_many_queues_without_java.py",
+        "tests/unit/arrow/test_decoding.py",
+        "tests/unit/arrow/test_many_queues.py",
+    ),
+    _tests(
         "drains",
         "tests/unit/arrow/test_directory_writer.py",
         "tests/unit/arrow/test_drain.py",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import sys
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -273,7 +272,7 @@ def test_no_pickle_is_read_unless_the_codec_allows_it(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def descriptor(tmp_path: Path) -> Iterator[Path]:
+def descriptor(tmp_path: Path) -> Path:
     """A file as protoc makes it: a shop's event with an enum, a map, a list, a time and a field with presence."""
     pytest.importorskip("google.protobuf")
     from google.protobuf import descriptor_pb2, timestamp_pb2
@@ -398,7 +397,7 @@ def test_a_descriptor_that_is_none_is_an_error(tmp_path: Path, descriptor: Path)
         ({"message": "shop.Event"}, ConfigError, "needs a descriptor"),
     ):
         with pytest.raises(error, match=said):
-            scan(tmp_path / "q", decode=Decoding(event_schema(), **options))  # type: ignore[arg-type]
+            scan(tmp_path / "q", decode=Decoding(event_schema(), **options))
 
 
 # -- Where else --------------------------------------------------------------------------------------------------------
