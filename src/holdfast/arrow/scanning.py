@@ -44,9 +44,8 @@ def scan(
 ) -> pa.RecordBatchReader:
     """Return the messages of a queue, or of many, as a stream of record batches.
 
-    A scan takes nothing, changes nothing and needs no lock; applications can put and take meanwhile. The messages are
-    chosen when it is called: those in the data files, up to the high watermark at that moment. They are read as the
-    stream is, about 4 MiB at a time.
+    A scan takes nothing, changes nothing and needs no lock. The messages are chosen when it is called: those in the data
+    files, up to the high watermark at that moment. They are read as the stream is, about 4 MiB at a time.
 
     Parameters
     ----------
@@ -93,10 +92,9 @@ def scan(
     from holdfast.arrow.reading.columns import named_fields, schema_of
     from holdfast.arrow.reading.row_reader import RowReader
 
-    rows = _row_maker(queues, decode)
-    chosen = named_fields(columns, rows.fields)
-    needed = {*(name for name, _ in chosen), *(() if filter is None else _columns_of(filter, rows.fields))}
-    rows = replace(rows, fields=tuple(each for each in rows.fields if each[0] in needed))
+    whole = _row_maker(queues, decode)
+    chosen = named_fields(columns, whole.fields)
+    rows = _narrowed(whole, chosen, filter)
     selection = _selection(path, start, stop, group)
     reader = RowReader(selection, rows, fail_on_data_loss, "fail_on_data_loss=False", _ADVICE)
     found = _projected(_planned(reader, queues), [name for name, _ in chosen], filter)
@@ -110,6 +108,12 @@ def _row_maker(queues: str | None, decode: pa.Schema | Decoding | None) -> RowMa
 
     decoder = decoder_of(decode)
     return RowMaker((*FIELDS, *more_fields(has_queue=queues is not None, decoder=decoder)), decoder)
+
+
+def _narrowed(rows: RowMaker, chosen: Sequence[Field], condition: pc.Expression | None) -> RowMaker:
+    """Return what makes the columns that are chosen, and those that a condition names."""
+    needed = {*(name for name, _ in chosen), *(() if condition is None else _columns_of(condition, rows.fields))}
+    return replace(rows, fields=tuple(each for each in rows.fields if each[0] in needed))
 
 
 def _planned(reader: RowReader, queues: str | None) -> Iterator[Any]:
