@@ -44,8 +44,8 @@ def scan(
 ) -> pa.RecordBatchReader:
     """Return the messages of a queue, or of many, as a stream of record batches.
 
-    A scan takes nothing, changes nothing and needs no lock. The messages are chosen when it is called: those in the data
-    files, up to the high watermark at that moment. They are read as the stream is, about 4 MiB at a time.
+    A scan takes nothing, changes nothing and needs no lock. The messages are chosen when it is called: those in the
+    data files, up to the high watermark at that moment. They are read as the stream is, about 4 MiB at a time.
 
     Parameters
     ----------
