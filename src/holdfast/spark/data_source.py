@@ -18,8 +18,9 @@ from holdfast.spark.reading.queue_reader import QueueReader
 from holdfast.spark.reading.schema import full_schema, row_maker
 from holdfast.spark.streaming.options import StreamOptions
 from holdfast.spark.worker_memory import keep_modules
+from holdfast.spark.writing.many_sink import sink_for
 from holdfast.spark.writing.options import WriteOptions
-from holdfast.spark.writing.sink import QueueSink, QueueWriter
+from holdfast.spark.writing.sink import QueueWriter
 
 if TYPE_CHECKING:
     from holdfast.spark.streaming.source import BatchReader
@@ -59,7 +60,7 @@ class HoldfastDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> QueueWriter:
         options = WriteOptions.parse(self.options)
-        return QueueWriter(QueueSink(options, schema, overwrite=overwrite), options)
+        return QueueWriter(sink_for(options, schema, overwrite=overwrite), options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:  # noqa: N802  # Spark's own name
         try:
@@ -67,4 +68,4 @@ class HoldfastDataSource(DataSource):
         except ImportError as error:
             raise ConfigError("a stream into a queue needs pyspark 4.1 or newer, which hands over Arrow") from error
         options = WriteOptions.parse(self.options, is_stream=True)
-        return QueueStreamWriter(QueueSink(options, schema, overwrite=overwrite), options.checkpoint)
+        return QueueStreamWriter(sink_for(options, schema, overwrite=overwrite), options.checkpoint)

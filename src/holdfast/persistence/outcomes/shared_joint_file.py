@@ -1,8 +1,8 @@
 """The document of joint commits over several queues: it is beside them, in the directory ``.joint``.
 
 It is like the document of one queue, but has no owner: a process that decides, or acts upon what is decided, holds its
-lock. So no part is aborted while it is decided, and what the holder of the lock reads is durable. docs/format.md, "Joint
-commits over several queues".
+lock. So no part is aborted while it is decided, and what the holder of the lock reads is durable.
+docs/format.md, "Joint commits over several queues".
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from holdfast.clock import Clock
 from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.document import read_document, write_document
-from holdfast.persistence.filesystem.file_names import finish_naming, name_again
 from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.commit_record import PartOf
@@ -89,18 +88,29 @@ class SharedJointFile:
 
     @contextmanager
     def locked(self) -> Iterator[JointFile]:
-        """Hold the lock; what the document says is durable then. Raises as :meth:`create`."""
+        """Hold the lock; what the document says is durable then. Raises as :meth:`create`.
+
+        It may come from a process that was killed before its name was synced, or whose sync failed: a second sync could
+        succeed over a lost name, so the document is written anew.
+        """
         owned = Owned(f"deciding joint commits in {self.directory}")
-        lock = locks.acquire(self._storage, self.directory / _LOCK, self._clock, timeout=_LOCK_SECONDS, owned=owned)
+        with storage_errors("locking joint commits", self.directory):
+            lock = locks.acquire(self._storage, self.directory / _LOCK, self._clock, timeout=_LOCK_SECONDS, owned=owned)
         try:
-            with storage_errors("reading joint commits", self._path):
-                finish_naming(self._storage, self.directory)
-                if _DOCUMENT in self._storage.list(self.directory):
-                    name_again(self._storage, self._path)
-                    self._storage.sync_directory(self.directory)
-            yield JointFile(self._storage, self._path, is_owner=False, document_id=self.id() or b"")
+            document_id = self._write_again()
+            yield JointFile(self._storage, self._path, is_owner=False, document_id=document_id)
         finally:
             lock.release()
+
+    def _write_again(self) -> bytes:
+        """Make the document durable; return its id, which is empty if there is none."""
+        with storage_errors("reading joint commits", self._path):
+            try:
+                fields = read_document(self._storage, self._path, LARGE_DOCUMENT_BYTES_MAX)
+            except MISSING:
+                return b""
+            write_document(self._storage, self._path, fields, LARGE_DOCUMENT_BYTES_MAX)
+            return as_id(fields["id"])
 
 
 def shared_joint_file(storage: Storage, clock: Clock, queue: str, part_of: PartOf) -> SharedJointFile | None:

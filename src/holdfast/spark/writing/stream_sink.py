@@ -17,6 +17,8 @@ from holdfast.spark.writing.sink import QueueSink, StagedParts
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.spark.writing.many_sink import ManyQueuesSink
+
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
@@ -29,13 +31,13 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
     Parameters
     ----------
-    sink : QueueSink
+    sink : QueueSink or ManyQueuesSink
         The sink.
     checkpoint : Path or None
         Where Spark notes the range of a batch, if this machine sees it.
     """
 
-    def __init__(self, sink: QueueSink, checkpoint: Path | None) -> None:
+    def __init__(self, sink: QueueSink | ManyQueuesSink, checkpoint: Path | None) -> None:
         self._sink = sink
         self._checkpoint = checkpoint
 
