@@ -62,4 +62,58 @@ MANY_QUEUES = (
         "                bodies[place] = None\n",
         "many queues",
     ),
+    Mutation(
+        "part-of-one-queue-committed-alone",
+        "A commit over several queues is decided though the part of another queue is gone.",
+        "queue/queues_joint_commits.py",
+        "                    found = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(parts))\n",
+        "                    found = ()\n"
+        "                    for each in dict.fromkeys(parts):\n"
+        "                        try:\n"
+        "                            found += ((each, self._find_part(each, part_of)),)\n"
+        "                        except TransactionNotFoundError:\n"
+        "                            pass\n",
+        "queues as one",
+    ),
+    Mutation(
+        "first-queue-followed-alone",
+        "A commit over several queues ends when the first of them has its part.",
+        "queue/queues_joint_commits.py",
+        "            for queue in queues.values():\n                queue.prepared()  # which",
+        "            for queue in list(queues.values())[:1]:\n                queue.prepared()  # which",
+        "queues as one",
+    ),
+    Mutation(
+        "next-version-takes-the-place-of-one-that-waits",
+        "Parts of a commit that a queue has not put into its log are aborted by the next commit.",
+        "queue/queues_joint_commits.py",
+        '                    self._require_followed(known, "a later one cannot be decided before that")\n',
+        "",
+        "queues as one",
+    ),
+    Mutation(
+        "decision-followed-before-it-is-durable",
+        "A queue puts its part into its log by a decision that a power failure takes back.",
+        "persistence/outcomes/shared_joint_file.py",
+        "            write_document(self._storage, self._path, fields, LARGE_DOCUMENT_BYTES_MAX)\n"
+        '            return as_id(fields["id"])\n\n\n',
+        '            return as_id(fields["id"])\n\n\n',
+        "queues as one",
+    ),
+    Mutation(
+        "parts-of-several-queues-aborted-by-one",
+        "A joint commit of one queue aborts parts that the document beside the queues decides.",
+        "queue/prepared/joint_resolver.py",
+        "if each.part_of is not None and each.part_of.is_shared == is_shared]",
+        "if each.part_of is not None and (each.part_of.is_shared or not is_shared)]",
+        "queues as one",
+    ),
+    Mutation(
+        "another-document-decides",
+        "A document that was made anew at the same path decides the parts of the one before.",
+        "persistence/outcomes/shared_joint_file.py",
+        "    return file if file.id() == part_of.document_id else None\n",
+        "    return file if file.id() is not None else None\n",
+        "queues as one",
+    ),
 )

@@ -160,6 +160,11 @@ SUITES = (
         "tests/unit/arrow/test_many_queues.py",
     ),
     _tests(
+        "queues as one",
+        "tests/unit/prepared/test_queues_joint_commits.py",
+        "tests/crash/prefixes/test_queues_joint_commits_every_storage_call.py",
+    ),
+    _tests(
         "drains",
         "tests/unit/arrow/test_directory_writer.py",
         "tests/unit/arrow/test_drain.py",
