@@ -19,7 +19,7 @@ from holdfast import (
     TransactionStateError,
 )
 from holdfast.persistence.format.commit_record import PartOf
-from holdfast.persistence.outcomes.shared_joint_file import SharedJointFile, named_part
+from holdfast.persistence.outcomes.shared_joint_file import SharedJointFile, named_part, part_name
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver, check_may_prepare
 from holdfast.queue.queues_joint_commits import QueuesJointCommits
 from support.builders.clocks import FakeClock
@@ -118,6 +118,7 @@ def test_parts_that_no_commit_names_are_aborted_with_it(storage: SimulatedStorag
     """In queues that have no other part, too: their ids begin so."""
     commits = commits_of(storage)
     x, _, _ = parts(storage, commits)
+    storage.open(DATA / "notes.txt", create=True).close()  # no queue
     commits.commit("job", 1, [x], id_prefix="y-")
     assert in_both(storage) == {"a": [b"x-1"], "b": []}
     assert prepared_of(storage, B) == []
@@ -144,6 +145,7 @@ def test_a_missing_part_of_any_queue_is_an_error_and_nothing_is_committed(storag
     commits = commits_of(storage)
     names = parts(storage, commits)
     queue, transaction_id = named_part(lost)
+    assert part_name(queue, transaction_id) == lost
     storage.remove(DATA / queue / "prepared" / f"{transaction_id}.batch")
     with pytest.raises(TransactionNotFoundError, match=f"no transaction '{transaction_id}' is prepared in .*{queue}"):
         commits.commit("job", 1, names)
