@@ -164,6 +164,9 @@ class ManyQueuesSink(Sink):
         if latest is not None and latest >= version:
             raise self._old_checkpoint(application, version, latest)
 
+    def release(self) -> None:
+        """Do nothing: tasks see the directory."""
+
     def abort_all(self, application: str, version: int) -> None:
         """Abort parts that were staged and not committed. Spark calls this behind a commit that raised, too."""
         prefix = id_prefix(application)

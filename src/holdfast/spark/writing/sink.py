@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.spark.remote.parts import RemoteParts
-    from holdfast.spark.writing.many_sink import ManyQueuesSink
 
 logger = logging.getLogger("holdfast")
 
@@ -72,7 +72,7 @@ class StagedParts(WriterCommitMessage):
     ids: tuple[str, ...]
 
 
-class Sink:
+class Sink(ABC):
     """The part of a sink that does not depend on the number of its queues.
 
     Parameters
@@ -101,6 +101,33 @@ class Sink:
             "the stream the one that it had last, or a new one"
         )
 
+    @abstractmethod
+    def stage(
+        self, batches: Iterator[pa.RecordBatch], application: str, version: int, *, is_stream: bool = False
+    ) -> StagedParts:
+        """Stage the rows of a task; those of an earlier commit are skipped."""
+
+    @abstractmethod
+    def commit_all(
+        self,
+        messages: Sequence[StagedParts | None],
+        application: str,
+        version: int,
+        *,
+        is_remembered: bool = True,
+        is_stream: bool = False,
+    ) -> None:
+        """Commit the parts that the messages name, as one and once; abort other parts that were staged for it."""
+
+    @abstractmethod
+    def check_new(self, application: str, version: int) -> None:
+        """Raise ConfigError if a batch that was planned just now is committed already."""
+
+    @abstractmethod
+    def abort_all(self, application: str, version: int) -> None:
+        """Abort parts that were staged and not committed. Spark calls this behind a commit that raised, too."""
+
+    @abstractmethod
     def release(self) -> None:
         """End what the tasks of this write may ask for: it is committed or aborted."""
 
@@ -239,13 +266,13 @@ class QueueWriter(DataSourceArrowWriter):
 
     Parameters
     ----------
-    sink : QueueSink or ManyQueuesSink
+    sink : Sink
         The sink.
     options : WriteOptions
         Which write it is; without a ``txnid``, one like no other.
     """
 
-    def __init__(self, sink: QueueSink | ManyQueuesSink, options: WriteOptions) -> None:
+    def __init__(self, sink: Sink, options: WriteOptions) -> None:
         self._sink = sink
         self._is_named = options.txnid is not None
         self._application = options.txnid or f"spark-{uuid.uuid4().hex}"
