@@ -17,6 +17,7 @@ from holdfast import (
     StorageError,
     TransactionNotFoundError,
     TransactionStateError,
+    verify,
 )
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.outcomes.shared_joint_file import SharedJointFile, named_part, part_name
@@ -258,6 +259,30 @@ def test_a_commit_of_one_queue_leaves_parts_of_several_alone(storage: SimulatedS
         assert prepared_ids(queue) == ["x-1", "z-1"]
     with opened(storage, A) as queue:
         assert prepared_ids(queue) == ["x-1", "z-1"]
+
+
+def test_verify_reads_the_document_of_parts_that_wait(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what is decided, and what is damaged there."""
+    commits = commits_of(storage)
+    decided(storage, commits, monkeypatch)
+    report = verify(A, storage=storage)
+    assert report.ok
+    assert any("joint commit 1 of job is decided, and 2 of its parts wait" in note for note in report.notes)
+    damage(storage, DOCUMENT)
+    (found,) = verify(A, storage=storage).damage
+    assert found.path == DOCUMENT
+
+
+def test_an_operator_is_told_which_document_decides(storage: SimulatedStorage) -> None:
+    """And may decide alone, by force."""
+    parts(storage, commits_of(storage))
+    with opened(storage, A) as queue:
+        with pytest.raises(TransactionStateError, match=r"the document in \.\./\.joint decides it"):
+            queue.commit_prepared("x-1")
+        queue.abort_prepared("x-1", force=True)
+        assert prepared_ids(queue) == ["z-1"]
 
 
 # -- Crashes and faults ------------------------------------------------------------------------------------------------

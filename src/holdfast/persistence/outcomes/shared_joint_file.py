@@ -113,9 +113,14 @@ class SharedJointFile:
             return as_id(fields["id"])
 
 
+def shared_document(queue: Path, part_of: PartOf) -> Path:
+    """Return where the document is that decides a part of a queue, whose path has no links."""
+    return Path(os.path.normpath(queue / part_of.directory / _DOCUMENT))
+
+
 def shared_joint_file(storage: Storage, clock: Clock, queue: str, part_of: PartOf) -> SharedJointFile | None:
     """Return what decides a part of a queue; None if it is gone, or another one is there. Raises as ``create``."""
-    file = SharedJointFile(storage, clock, Path(os.path.normpath(os.path.join(queue, part_of.directory))))
+    file = SharedJointFile(storage, clock, shared_document(Path(queue), part_of).parent)
     return file if file.id() == part_of.document_id else None
 
 

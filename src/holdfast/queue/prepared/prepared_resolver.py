@@ -453,7 +453,8 @@ def _decided_elsewhere(handle: QueueHandle, found: Found) -> TransactionStateErr
     """Return the error for deciding a transaction that a joint commit, or another queue, decides."""
     part_of, decider = found.part_of, found.decider
     if part_of is not None:
-        who = f"is a part of version {part_of.version} of {part_of.application}: joint_commits decides it"
+        what = f"the document in {part_of.directory}" if part_of.is_shared else "joint_commits"
+        who = f"is a part of version {part_of.version} of {part_of.application}: {what} decides it"
     else:
         assert decider is not None, "without a coordinator the caller decides"
         where = other_root(handle.path, decider)

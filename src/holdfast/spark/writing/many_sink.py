@@ -7,6 +7,7 @@ Tasks stage a part in each queue that they have rows for. One document beside th
 from __future__ import annotations
 
 import logging
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
@@ -100,9 +101,15 @@ class ManyQueuesSink(Sink):
         Raises as ``QueueSink.stage``; ConfigError for a value that names no queue.
         """
         commits = QueuesJointCommits(self._options.path)
-        part_of = commits.part_of(application, version)
-        if part_of.document_id != self._document_id:
-            raise ConfigError(f"{self._options.path} on this machine is not the directory that was planned: mount that")
+        try:
+            part_of = commits.part_of(application, version)
+        except ConfigError:
+            part_of = None
+        if part_of is None or part_of.document_id != self._document_id:
+            raise ConfigError(
+                f"{self._options.path} on {platform.node()} is not the directory that was planned: mount it on each "
+                "machine that runs tasks; a range server stages for one queue only"
+            )
         if self._is_committed(commits.latest(application), application, version, is_stream=is_stream):
             return StagedParts(application, version, ())
         with closing(_Parts(self._options, self._column, part_of)) as parts:
