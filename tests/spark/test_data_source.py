@@ -15,7 +15,7 @@ from holdfast.persistence.filesystem.storage import OsStorage
 from support.builders.small_queues import SmallQueue, build, payload
 from support.spark.spark_rows import batches, payloads, planned, rows
 
-pytestmark = pytest.mark.usefixtures("arrow_packages")
+pytestmark = pytest.mark.usefixtures("arrow_packages", "tiny_files")
 
 
 @pytest.fixture
