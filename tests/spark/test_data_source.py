@@ -15,7 +15,7 @@ from holdfast.persistence.filesystem.storage import OsStorage
 from support.builders.small_queues import SmallQueue, build, payload
 from support.spark.spark_rows import batches, payloads, planned, rows
 
-pytestmark = pytest.mark.usefixtures("arrow_packages")
+pytestmark = pytest.mark.usefixtures("arrow_packages", "tiny_files")
 
 
 @pytest.fixture
@@ -152,7 +152,9 @@ def test_timestamps_bound_a_read(tmp_path: Path) -> None:
     files = len(list((tmp_path / "queue" / "data").iterdir()))
     _, partitions = planned(tmp_path / "queue", startingTimestamp=times[100])
     assert files > 4
-    assert sum(len(partition.parts) for partition in partitions) < files, "whole files are left out"
+    assert sum(len(each.parts) for partition in partitions for each in partition.queues) < files, (
+        "whole files are left out"
+    )
 
 
 def test_damage_is_an_error_with_its_place_or_left_out(queue: SmallQueue) -> None:
@@ -187,7 +189,7 @@ def test_a_file_that_is_consumed_meanwhile_is_an_error_or_empty(queue: SmallQueu
 def test_a_read_of_nothing_has_one_empty_partition(queue: SmallQueue) -> None:
     """Spark wants one."""
     _, partitions = planned(queue.root, startingOffset=10**6)
-    assert [partition.parts for partition in partitions] == [()]
+    assert [partition.queues for partition in partitions] == [()]
 
 
 def test_importing_holdfast_imports_neither_spark_nor_arrow() -> None:

@@ -239,8 +239,8 @@ def test_tasks_begin_where_the_batch_begins(queue: SmallQueue) -> None:
         start, end = ({**run.reader.initialOffset(), "offset": at} for at in (first + 2, first + 3))
         (task,) = run.new_reader().partitions(start, end)
         frames = [frame.position for frame in queue.frames(path) if frame.index == 2]
-        assert task.parts[0].position <= frames[0], "control frames may stand in front"
-        assert task.parts[0].position == queue.frames(path)[1].end
+        assert task.queues[0].parts[0].position <= frames[0], "control frames may stand in front"
+        assert task.queues[0].parts[0].position == queue.frames(path)[1].end
     run.all()
     place = json.loads(run.text(run.numbers("offsets")[-1]))
     put(queue, 1)
@@ -442,7 +442,7 @@ def test_messages_that_are_gone_are_an_error_that_names_them(
     queue: SmallQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A checkpoint that is older than the data; or the stream continues with what there is, and says what is lost."""
-    from holdfast.spark.streaming.source import MessagesGoneError
+    from holdfast.spark.streaming.queue_stream import MessagesGoneError
 
     run = stream(queue, maxMessagesPerTrigger=3)
     run.batch()
@@ -462,7 +462,7 @@ def test_messages_that_are_gone_are_an_error_that_names_them(
 
 def test_files_that_were_retired_before_the_group_are_no_loss(queue: SmallQueue) -> None:
     """A message that waits keeps the first file, and those behind it go. Without a group nobody knows when."""
-    from holdfast.spark.streaming.source import MessagesGoneError
+    from holdfast.spark.streaming.queue_stream import MessagesGoneError
 
     take_all_but_one(queue)
     first, second = firsts(queue)
@@ -479,7 +479,7 @@ def test_files_that_were_retired_before_the_group_are_no_loss(queue: SmallQueue)
 
 def test_a_group_that_was_deleted_is_made_again_and_hides_no_loss(queue: SmallQueue) -> None:
     """What went meanwhile was not read."""
-    from holdfast.spark.streaming.source import MessagesGoneError
+    from holdfast.spark.streaming.queue_stream import MessagesGoneError
 
     run = stream(queue, group="spark", maxMessagesPerTrigger=3)
     run.batch()
@@ -503,7 +503,7 @@ def test_a_group_that_somebody_else_has_made_again_hides_no_loss(
     queue: SmallQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It knows nothing of the holes before its time; the stream takes it over, and from there they are its own."""
-    from holdfast.spark.streaming.source import MessagesGoneError
+    from holdfast.spark.streaming.queue_stream import MessagesGoneError
 
     run = stream(queue, group="spark", maxMessagesPerTrigger=3)
     run.batch()
@@ -528,7 +528,7 @@ def test_a_group_that_somebody_else_has_made_again_hides_no_loss(
 
 def test_what_goes_while_a_group_is_made_again_is_a_loss(queue: SmallQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers do not wait for the stream."""
-    from holdfast.spark.streaming import source as stream_source
+    from holdfast.spark.streaming import queue_stream as stream_source
 
     run = stream(queue, group="spark", maxMessagesPerTrigger=3)
     run.batch()
@@ -566,7 +566,7 @@ def test_another_queue_at_the_same_path_is_refused(queue: SmallQueue, tmp_path: 
 
 def test_a_log_that_is_shorter_than_the_stream_does_not_wedge_it(queue: SmallQueue) -> None:
     """Messages it had read were lost; their offsets come again, and those messages are read."""
-    from holdfast.spark.streaming.source import MessagesGoneError
+    from holdfast.spark.streaming.queue_stream import MessagesGoneError
 
     run = stream(queue, group="spark", retainBatches=1)
     run.batch()

@@ -78,7 +78,7 @@ def test_without_a_spark_on_other_machines_no_server_is_started(path: Path) -> N
     """A plan of this process, which no Spark has started, has none; and ``off`` means none."""
     for options in ({}, {"serveAddress": "off"}):
         reader, (partition,) = planned(PLANNED, ["offset"], **options)
-        assert partition.place is None
+        assert partition.queues[0].place is None
         with on_another_machine(path.parent, nothing), pytest.raises(HoldfastError, match="mount the directory"):
             list(reader.read(partition))
 
@@ -86,11 +86,11 @@ def test_without_a_spark_on_other_machines_no_server_is_started(path: Path) -> N
 def test_plans_of_one_process_share_a_server_and_a_server_that_has_ended_is_started_again(path: Path) -> None:
     """The next plan notices."""
     (first,), (second,) = (planned(PLANNED, ["offset"], serveAddress=HOST)[1] for _ in range(2))
-    assert first.place == second.place
+    assert first.queues[0].place == second.queues[0].place
     with servers_end():
         pass
     reader, partitions = planned(PLANNED, ["offset"], serveAddress=HOST)
-    assert partitions[0].place.certificate != first.place.certificate
+    assert partitions[0].queues[0].place.certificate != first.queues[0].place.certificate
     with on_another_machine(path.parent, nothing):
         assert offsets(reader, partitions) == list(range(COUNT))
 

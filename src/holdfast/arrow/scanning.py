@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from holdfast.arrow.decoding.decoding import Decoding
     from holdfast.arrow.reading.columns import Field
+    from holdfast.arrow.reading.row_maker import RowMaker
+    from holdfast.arrow.reading.row_reader import RowReader
+    from holdfast.arrow.reading.snapshot import Snapshot
 
 Bound = int | dt.datetime | str | None
 """An offset, a time, or the word for all."""
@@ -30,23 +34,26 @@ _ADVICE = "scan again, or read what is still there with fail_on_data_loss=False"
 def scan(
     path: str | os.PathLike[str],
     *,
+    queues: str | None = None,
     columns: Sequence[str] | None = None,
     start: Bound = None,
     stop: Bound = None,
     filter: pc.Expression | str | None = None,  # as in pyarrow.dataset and pyarrow.parquet
     group: str | None = None,
+    decode: pa.Schema | Decoding | None = None,
     fail_on_data_loss: bool = True,
 ) -> pa.RecordBatchReader:
-    """Return the messages of a queue as a stream of record batches.
+    """Return the messages of a queue, or of many, as a stream of record batches.
 
-    A scan takes nothing, changes nothing and needs no lock; applications can put and take meanwhile. The messages are
-    chosen when it is called: those in the data files, up to the high watermark at that moment. They are read as the
-    stream is, about 4 MiB at a time.
+    A scan takes nothing, changes nothing and needs no lock. The messages are chosen when it is called: those in the
+    data files, up to the high watermark at that moment. They are read as the stream is, about 4 MiB at a time.
 
     Parameters
     ----------
     path : str or path-like
-        The queue.
+        The queue; with ``queues`` the directory of a service.
+    queues : str or None
+        Names of queues, or patterns such as ``"orders-*"``, which commas separate. There is a column ``queue`` then.
     columns : sequence of str or None
         The columns, in this order; None: all. docs/arrow.md lists them.
     start, stop : int, datetime.datetime, str or None
@@ -57,6 +64,8 @@ def scan(
         the Common Expression Language: docs/filters.md.
     group : str or None
         Only messages that this consumer group has not finished; None: everything in the data files.
+    decode : pyarrow.Schema, Decoding or None
+        The fields of payloads, which are decoded to a column ``body``; those that do not fit are in ``undecodable``.
     fail_on_data_loss : bool
         Whether damage and removed data files are errors; else they are logged, and the rest is read.
 
@@ -68,10 +77,12 @@ def scan(
     Raises
     ------
     ConfigError
-            pyarrow is missing, or the extra ``filter`` for one in a str; or an argument cannot be: an unknown column, a
-            filter that is no condition on the columns.
+        pyarrow is missing, or the extra ``filter`` for one in a str; or an argument cannot be: an unknown column, a
+        filter that is no condition on the columns, a codec that cannot be imported.
     QueueNotFoundError, GroupNotFoundError
         There is none of that name.
+    DecodeError
+        A payload does not fit, and the column ``undecodable`` was not chosen.
     CorruptionError, RetryableError
         Messages cannot be read, or their data file was removed after the call.
     StorageError
@@ -80,23 +91,49 @@ def scan(
     import_extra("pyarrow", "arrow", "Arrow")
     import pyarrow as pa
 
-    from holdfast.arrow.reading.columns import FIELDS, named_fields, schema_of
+    from holdfast.arrow.reading.columns import named_fields, schema_of
     from holdfast.arrow.reading.row_reader import RowReader
-    from holdfast.arrow.reading.snapshot import take_snapshot
 
-    chosen = named_fields(columns)
-    names = [name for name, _ in chosen]
+    whole = _row_maker(queues, decode)
+    chosen = named_fields(columns, whole.fields)
     expression = check_filter(filter) if isinstance(filter, str) else None
     condition = None if isinstance(filter, str) else filter
-    needed = {*names, *(() if condition is None else _columns_of(condition, FIELDS))}
-    fields = tuple(each for each in FIELDS if each[0] in needed)
+    rows = _narrowed(whole, chosen, condition)
     selection = replace(_selection(path, start, stop, group), filter=expression)
-    reader = RowReader(selection, fields, fail_on_data_loss, "fail_on_data_loss=False", _ADVICE)
-    snapshot = take_snapshot(OsStorage(), selection)
-    for damage in snapshot.missing:
+    reader = RowReader(selection, rows, fail_on_data_loss, "fail_on_data_loss=False", _ADVICE)
+    found = _projected(_planned(reader, queues), [name for name, _ in chosen], condition)
+    return pa.RecordBatchReader.from_batches(schema_of(chosen), found)
+
+
+def _row_maker(queues: str | None, decode: pa.Schema | Decoding | None) -> RowMaker:
+    """Return what makes every column that there is."""
+    from holdfast.arrow.reading.columns import FIELDS
+    from holdfast.arrow.reading.row_maker import RowMaker, decoder_of, more_fields
+
+    decoder = decoder_of(decode)
+    return RowMaker((*FIELDS, *more_fields(has_queue=queues is not None, decoder=decoder)), decoder)
+
+
+def _narrowed(rows: RowMaker, chosen: Sequence[Field], condition: pc.Expression | None) -> RowMaker:
+    """Return what makes the columns that are chosen, and those that a condition names."""
+    needed = {*(name for name, _ in chosen), *(() if condition is None else _columns_of(condition, rows.fields))}
+    return replace(rows, fields=tuple(each for each in rows.fields if each[0] in needed))
+
+
+def _planned(reader: RowReader, queues: str | None) -> Iterator[Any]:
+    """Plan a read; return its rows."""
+    from holdfast.arrow.reading.many_queues import take_snapshots
+
+    snapshots = take_snapshots(OsStorage(), reader.selection, queues)
+    for damage in (damage for snapshot in snapshots for damage in snapshot.missing):
         reader.lose(damage)
-    batches = reader.read(snapshot.root, snapshot.queue_id, snapshot.parts, snapshot.deliveries)
-    return pa.RecordBatchReader.from_batches(schema_of(chosen), _projected(batches, names, condition))
+    return _rows(reader, snapshots)
+
+
+def _rows(reader: RowReader, snapshots: Sequence[Snapshot]) -> Iterator[Any]:
+    """Yield the rows of one queue after the other."""
+    for each in snapshots:
+        yield from reader.read(each.root, each.queue_id, each.parts, each.deliveries)
 
 
 def _projected(batches: Iterator[Any], names: list[str], condition: pc.Expression | None) -> Iterator[Any]:

@@ -37,6 +37,7 @@ from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.redo import OWN
+from holdfast.persistence.outcomes.shared_joint_file import shared_document
 from holdfast.persistence.recovery.log_recovery import count_unreadable, missing_last_file
 from holdfast.persistence.recovery.tail_scan import scan_tail
 from holdfast.persistence.segment.batch_file_reader import check_batch_name, read_summary, verify_batch
@@ -344,6 +345,7 @@ def _verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: byte
     damage: list[Damage] = []
     nonces: set[bytes] = set()
     damaged_ids: set[str] = set()
+    documents = {directory.joint: None}
     for name in list_batch_files(storage, directory):
         path = directory.batch_file(name)
         try:
@@ -352,6 +354,9 @@ def _verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: byte
             batch = read_summary(storage, path, queue_id)
             check_batch_name(batch, name)
             nonces.add(batch.commit_record.nonce)
+            part_of = batch.commit_record.part_of
+            if part_of is not None and part_of.is_shared:
+                documents[shared_document(directory.root, part_of)] = None
         except CorruptionError as error:
             damaged_ids.add(name)
             if not found:
@@ -365,20 +370,29 @@ def _verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: byte
                 nonces.add(vote.nonce)
     count = len(nonces) + len(damaged_ids)
     notes = [f"{count} transactions are prepared" if count > 1 else "1 transaction is prepared"] if count else []
+    for path in documents:
+        found, told = _verify_document(storage, path, nonces)
+        damage += found
+        notes += told
+    return damage, notes
+
+
+def _verify_document(storage: Storage, path: Path, nonces: set[bytes]) -> tuple[list[Damage], list[str]]:
+    """Read a document of joint commits; return its damage, and notes of what is decided and waits."""
     try:
-        pending = JointFile(storage, directory.joint, is_owner=False).pending()
+        pending = JointFile(storage, path, is_owner=False).pending()
     except CorruptionError as error:
         reason = f"{error}; without it the outcomes of joint commits are unknown"
-        damage.append(Damage(directory.joint, 0, 0, range(0), DAMAGED, reason))
-    else:
-        for each in pending:
-            waiting_count = sum(nonce in nonces for _, nonce in each.parts)
-            if waiting_count:
-                notes.append(
-                    f"joint commit {each.version} of {each.application} is decided, and {waiting_count} of its parts "
-                    "wait for the next opening to put them into the log"
-                )
-    return damage, notes
+        return [Damage(path, 0, 0, range(0), DAMAGED, reason)], []
+    notes = []
+    for each in pending:
+        waiting_count = sum(nonce in nonces for _, nonce in each.parts)
+        if waiting_count:
+            notes.append(
+                f"joint commit {each.version} of {each.application} is decided, and {waiting_count} of its parts "
+                "wait for the next opening to put them into the log"
+            )
+    return [], notes
 
 
 def _batch_damage(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:

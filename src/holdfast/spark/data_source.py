@@ -12,16 +12,18 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from holdfast.errors import ConfigError
+from holdfast.spark.reading.decode_options import decode_option
 from holdfast.spark.reading.options import ReadOptions
 from holdfast.spark.reading.queue_reader import QueueReader
-from holdfast.spark.reading.schema import SCHEMA, chosen_fields
+from holdfast.spark.reading.schema import full_schema, row_maker
 from holdfast.spark.streaming.options import StreamOptions
 from holdfast.spark.worker_memory import keep_modules
+from holdfast.spark.writing.many_sink import sink_for
 from holdfast.spark.writing.options import WriteOptions
-from holdfast.spark.writing.sink import QueueSink, QueueWriter
+from holdfast.spark.writing.sink import QueueWriter
 
 if TYPE_CHECKING:
-    from holdfast.spark.streaming.source import QueueStreamReader
+    from holdfast.spark.streaming.source import BatchReader
     from holdfast.spark.writing.stream_sink import QueueStreamWriter
 
 
@@ -36,23 +38,29 @@ class HoldfastDataSource(DataSource):
         super().__init__(options)
         keep_modules()
 
-    def schema(self) -> StructType:
-        return SCHEMA
+    def schema(self) -> StructType | str:
+        given = {name.lower(): value for name, value in self.options.items()}
+        return full_schema(has_queue="queues" in given, decoding=decode_option(given))
 
     def reader(self, schema: StructType) -> QueueReader:
         keep_modules()
-        return QueueReader(ReadOptions.parse(self.options), chosen_fields(schema))
+        options = ReadOptions.parse(self.options)
+        rows = row_maker(schema, has_queue=options.queues is not None, decoding=options.decoding)
+        return QueueReader(options, rows)
 
-    def streamReader(self, schema: StructType) -> QueueStreamReader:  # noqa: N802  # Spark's own name
+    def streamReader(self, schema: StructType) -> BatchReader:  # noqa: N802  # Spark's own name
         try:
+            from holdfast.spark.streaming.many_source import ManyQueuesStreamReader
             from holdfast.spark.streaming.source import QueueStreamReader
         except ImportError as error:
             raise ConfigError("a stream of a queue needs pyspark 4.2 or newer, which knows rate limits") from error
-        return QueueStreamReader(StreamOptions.parse(self.options), chosen_fields(schema))
+        options = StreamOptions.parse(self.options)
+        rows = row_maker(schema, has_queue=options.queues is not None, decoding=options.decoding)
+        return (QueueStreamReader if options.queues is None else ManyQueuesStreamReader)(options, rows)
 
     def writer(self, schema: StructType, overwrite: bool) -> QueueWriter:
         options = WriteOptions.parse(self.options)
-        return QueueWriter(QueueSink(options, schema, overwrite=overwrite), options)
+        return QueueWriter(sink_for(options, schema, overwrite=overwrite), options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:  # noqa: N802  # Spark's own name
         try:
@@ -60,4 +68,4 @@ class HoldfastDataSource(DataSource):
         except ImportError as error:
             raise ConfigError("a stream into a queue needs pyspark 4.1 or newer, which hands over Arrow") from error
         options = WriteOptions.parse(self.options, is_stream=True)
-        return QueueStreamWriter(QueueSink(options, schema, overwrite=overwrite), options.checkpoint)
+        return QueueStreamWriter(sink_for(options, schema, overwrite=overwrite), options.checkpoint)

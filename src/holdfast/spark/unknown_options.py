@@ -20,7 +20,7 @@ _INSTEAD = {
     "startingoffsetsbytimestamp": "startingTimestamp",
     "startingoffsetsbytimestampstrategy": "nothing: a time behind the last message is not an error",
     "subscribe": "the path of the queue",
-    "subscribepattern": "the path of a queue: a read is of one",
+    "subscribepattern": "queues, as in queues='orders-*', and the path of their directory",
     "topic": "the path of the queue",
 }
 """What corresponds to an option of Kafka's: docs/spark-kafka.md has all of them, and why."""

@@ -7,9 +7,10 @@ from proof.mutants.blind_spots import BLIND_SPOTS
 from proof.mutants.drains import DRAINS
 from proof.mutants.far_away import FAR_AWAY
 from proof.mutants.filters import FILTERS
+from proof.mutants.many_queues import MANY_QUEUES
 from proof.mutants.mutation import Mutation
-from proof.mutants.retaining import RETAINING
 from proof.mutants.replays import REPLAYS
+from proof.mutants.retaining import RETAINING
 
 MUTATIONS = (
     # -- Durability --------------------------------------------------------------------------------------------------
@@ -410,6 +411,7 @@ MUTATIONS = (
     *RETAINING,
     *REPLAYS,
     *FILTERS,
+    *MANY_QUEUES,
     # -- What not every queue is used for ------------------------------------------------------------------------------
     Mutation(
         "ids-not-kept-at-adoption",

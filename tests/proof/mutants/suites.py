@@ -167,6 +167,17 @@ SUITES = (
     _tests("range server", "tests/spark/test_range_server.py"),
     _tests("unseen writes", "tests/spark/test_unseen_writes.py"),
     _tests(
+        "many queues",
+        "tests/spark/test_many_queues_without_java.py",
+        "tests/unit/arrow/test_decoding.py",
+        "tests/unit/arrow/test_many_queues.py",
+    ),
+    _tests(
+        "queues as one",
+        "tests/unit/prepared/test_queues_joint_commits.py",
+        "tests/crash/prefixes/test_queues_joint_commits_every_storage_call.py",
+    ),
+    _tests(
         "drains",
         "tests/unit/arrow/test_directory_writer.py",
         "tests/unit/arrow/test_drain.py",

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import PersistentQueue
+from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.format.commit_record import CommitRecord, PartOf
 from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.segment.staged_file import make_prepared, stage
+from holdfast.queue.producer.nonces import next_nonce
 from support.storages.simulated_storage import SimulatedStorage
 
 APP = "stream"
@@ -24,6 +30,23 @@ def part(
 def commit(queue: PersistentQueue, version: int, *ids: str, application: str = APP) -> None:
     """Commit parts as one."""
     queue.joint_commits.commit(application, version, ids)
+
+
+def file_part(storage: Storage, path: Path, id: str, part_of: PartOf, payloads: Sequence[bytes] = ()) -> str:
+    """Prepare a part as a file, without the owner of the queue, as the tasks of Spark do; return ``queue/id``."""
+    directory, queue_id, _ = open_directory(storage, path, create=False, writable=False)
+    with storage_errors("preparing", path):
+        make_prepared(storage, directory)
+        nonce, found = next_nonce(), payloads or [id.encode()]
+        writer = stage(storage, directory, nonce, queue_id)
+        writer.add_many(found, {}, 1)
+        waiting_file = f"prepared/{id}.batch"
+        writer.finish(CommitRecord(id, nonce, len(found), 1, waiting_file=waiting_file, part_of=part_of))
+        writer.sync()
+        writer.move(directory.batch_file(id))
+        storage.sync_directory(directory.prepared)
+        writer.close()
+    return f"{path.name}/{id}"
 
 
 def damage(storage: SimulatedStorage, path: Path, text: bytes | None = None) -> None:

@@ -30,6 +30,8 @@ class StreamRun:
     ----------
     rows : dict of int to list
         What each batch gave that was run to its end: offsets and payloads.
+    queues : list of str
+        The queues of the rows that were run last, for a stream of many.
     """
 
     def __init__(self, path: Path, checkpoint: Path, **options: Any) -> None:
@@ -37,6 +39,7 @@ class StreamRun:
         self._checkpoint = checkpoint
         self.options = options
         self.rows: dict[int, list[tuple[int, bytes]]] = {}
+        self.queues: list[str] = []
         for name in ("offsets", "commits"):
             (checkpoint / name).mkdir(parents=True, exist_ok=True)
         self.restart()
@@ -56,7 +59,8 @@ class StreamRun:
         texts = {name.lower(): str(value) for name, value in self.options.items()}
         source = sent(HoldfastDataSource({"path": str(self._path), **texts}))
         schema = source.schema()
-        return source.streamReader(StructType([schema["offset"], schema["payload"]]))
+        names = [name for name in ("queue", "offset", "payload") if name in schema.names]
+        return source.streamReader(StructType([schema[name] for name in names]))
 
     # -- The checkpoint ----------------------------------------------------------------------------------------------
 
@@ -104,7 +108,9 @@ class StreamRun:
         tasks = sent(list(self.reader.partitions(json.loads(start), json.loads(self.text(number)))))
         reader = sent(self.new_reader())
         batches = [batch for task in tasks for batch in reader.read(task)]
-        return [(row["offset"], row["payload"]) for batch in batches for row in batch.to_pylist()]
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        self.queues = [row["queue"] for row in rows if "queue" in row]
+        return [(row["offset"], row["payload"]) for row in rows]
 
     def finish(self, number: int, rows: list[tuple[int, bytes]]) -> None:
         """Note that a batch is done."""

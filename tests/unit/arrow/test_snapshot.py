@@ -193,8 +193,9 @@ def test_small_files_share_a_task_and_a_large_one_is_cut(tmp_path: Path) -> None
     storage = OsStorage()
     options = Selection(tmp_path / "queue")
     snapshot = take_snapshot(storage, options)
-    assert len(pack(storage, snapshot.root, snapshot.parts, 2**30)) == 1
-    tasks = pack(storage, snapshot.root, snapshot.parts, 2**18)
+    queues = [(snapshot.root, snapshot.parts)]
+    assert len(pack(storage, queues, 2**30)) == 1
+    tasks = [parts for ((_, parts),) in pack(storage, queues, 2**18)]
     assert [part.name.sequence for task in tasks for part in task] == [1, *4 * [2], *7 * [3], 4]
     wanted = [offset for task in tasks for part in task for run in part.wanted for offset in range(*run)]
     assert wanted == list(range(4000))
@@ -219,7 +220,8 @@ def test_so_many_tasks_are_made_that_all_processors_work(tmp_path: Path, task_co
     selection = Selection(tmp_path / "queue", offset_start=5000, offset_end=13_000)
     snapshot = take_snapshot(storage, selection)
     assert len(snapshot.parts) == 2
-    tasks = pack(storage, snapshot.root, snapshot.parts, 2**30, task_count_min)
+    packed = pack(storage, [(snapshot.root, snapshot.parts)], 2**30, task_count_min)
+    tasks = [parts for ((_, parts),) in packed]
     counts = [sum(end - first for part in task for first, end in part.wanted) for task in tasks]
     assert len(tasks) == task_count
     assert sum(counts) == 8000

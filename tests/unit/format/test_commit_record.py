@@ -127,6 +127,7 @@ def test_the_short_way_to_encode_a_put_writes_the_same_bytes(
         {"participants": FULL.participants},
         {"coordinator": FULL.coordinator},
         {"part_of": PartOf("spark", 7)},
+        {"part_of": PartOf("spark", 7, "../.joint", bytes(range(16)))},
     ],
 )
 def test_what_is_more_than_a_put_is_encoded_in_full(more: dict[str, Any]) -> None:
@@ -134,3 +135,11 @@ def test_what_is_more_than_a_put_is_encoded_in_full(more: dict[str, Any]) -> Non
     record = replace(PUT, **more)
     assert CommitRecord.decode(record.encode()) == record
     assert record.placed(9) == replace(record, first_offset=9)
+
+
+@pytest.mark.parametrize("part_of", [["spark"], ["spark", 7, "../.joint"], ["spark", 7, "", "00" * 16]])
+def test_a_part_of_a_joint_commit_that_is_not_all_there_is_refused(part_of: list[Any]) -> None:
+    """Two values, or four: with a document, and its id."""
+    text = json.dumps({"id": "t", "nonce": "00" * 16, "count": 1, "at": 1, "part_of": part_of}).encode()
+    with pytest.raises(ValueError, match="not a commit record"):
+        CommitRecord.decode(text + bytes(COMMIT_RECORD_TRAILER.size))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from holdfast.arrow.draining.plan import DrainPlan
-from holdfast.arrow.reading.columns import Field, record_batch
 from holdfast.arrow.reading.file_range import FileRange
+from holdfast.arrow.reading.row_maker import RowMaker
 from holdfast.arrow.reading.task_walk import Elsewhere, walk_range
 from holdfast.persistence.format.report import Damage
 
@@ -17,7 +17,7 @@ _ADVICE = "it was removed; drain again, which reports its messages as lost and d
 def read_parts(
     plan: DrainPlan,
     parts: Sequence[FileRange],
-    fields: Sequence[Field],
+    rows: RowMaker,
     deliveries: dict[int, int],
     on_loss: Callable[[Damage], None],
     elsewhere: Elsewhere | None = None,
@@ -28,4 +28,4 @@ def read_parts(
     """
     for part in parts:
         for walked in walk_range(plan.root, plan.queue_id, part, on_loss, advice=_ADVICE, elsewhere=elsewhere):
-            yield record_batch(fields, walked, deliveries)
+            yield rows.batch(walked, deliveries, plan.root.name)

@@ -24,7 +24,8 @@ from holdfast.serializers.extras import import_extra
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.arrow.reading.columns import Field
+    from holdfast.arrow.decoding.decoding import Decoding
+    from holdfast.arrow.reading.row_maker import RowMaker
 
 RunBatch = Callable[["pa.RecordBatchReader", str], object]
 """The application's function: takes the rows of a batch and its id."""
@@ -39,14 +40,19 @@ class ArrowEngine:
         Takes a ``pyarrow.RecordBatchReader`` and the batch's id.
     columns : sequence of str or None
         Those of the reader; None: all.
+    decode : pyarrow.Schema, Decoding or None
+        The fields of payloads; None: they are not decoded.
     """
 
-    def __init__(self, fn: RunBatch, columns: Sequence[str] | None) -> None:
+    def __init__(self, fn: RunBatch, columns: Sequence[str] | None, decode: pa.Schema | Decoding | None = None) -> None:
         import_extra("pyarrow", "arrow", "Arrow")
-        from holdfast.arrow.reading.columns import named_fields
+        from holdfast.arrow.reading.columns import FIELDS, named_fields
+        from holdfast.arrow.reading.row_maker import RowMaker, decoder_of, more_fields
 
         self._fn = fn
-        self._fields = named_fields(columns)
+        decoder = decoder_of(decode)
+        known = (*FIELDS, *more_fields(has_queue=False, decoder=decoder))
+        self._rows = RowMaker(named_fields(columns, known), decoder)
         self._has_waited = False
 
     def prepare(
@@ -63,9 +69,9 @@ class ArrowEngine:
 
         from holdfast.arrow.reading.columns import schema_of
 
-        rows = _BatchRows(plan, self._fields)
+        rows = _BatchRows(plan, self._rows)
         try:
-            self._fn(pa.RecordBatchReader.from_batches(schema_of(self._fields), rows), plan.batch_id)
+            self._fn(pa.RecordBatchReader.from_batches(schema_of(self._rows.fields), rows), plan.batch_id)
         finally:
             rows.close()
 
@@ -80,7 +86,7 @@ class _BatchRows(Iterator[Any]):
     Damage is noted beside the queue: a function that has the batch already does not read it again.
     """
 
-    def __init__(self, plan: DrainPlan, fields: Sequence[Field]) -> None:
+    def __init__(self, plan: DrainPlan, rows: RowMaker) -> None:
         from holdfast.arrow.draining.batch_rows import read_parts
 
         def lose(damage: Damage) -> None:
@@ -88,7 +94,7 @@ class _BatchRows(Iterator[Any]):
 
         (parts,) = plan.tasks
         self._batch_id = plan.batch_id
-        self._rows = read_parts(plan, parts, fields, plan.deliveries, lose)
+        self._rows = read_parts(plan, parts, rows, plan.deliveries, lose)
         self._is_closed = False
 
     def __next__(self) -> Any:
@@ -120,6 +126,8 @@ class ArrowDrainer(DrainLoop):
         The consumer group; a missing one is created: it begins with the oldest message that is still there.
     columns : sequence of str or None
         The columns of the reader, in this order; None: all.
+    decode : pyarrow.Schema, Decoding or None
+        The fields of payloads, which are decoded to a column ``body``; those that do not fit are in ``undecodable``.
     in_flight : int
         How many batches run at once, each in a thread of its own. They are committed in their order.
     lock_timeout : float, seconds
@@ -142,12 +150,13 @@ class ArrowDrainer(DrainLoop):
         max_messages: int | None = None,
         group: str = DEFAULT_GROUP,
         columns: Sequence[str] | None = None,
+        decode: pa.Schema | Decoding | None = None,
         in_flight: int = 1,
         lock_timeout: float = 0,
         on_progress: Callable[[DrainProgress], object] | None = None,
     ) -> None:
         options = DrainOptions(max_bytes, max_messages, group, lock_timeout, on_progress, in_flight)
-        super().__init__(queue, ArrowEngine(fn, columns), options)
+        super().__init__(queue, ArrowEngine(fn, columns, decode), options)
 
 
 def drain(
@@ -158,6 +167,7 @@ def drain(
     max_messages: int | None = None,
     group: str = DEFAULT_GROUP,
     columns: Sequence[str] | None = None,
+    decode: pa.Schema | Decoding | None = None,
     in_flight: int = 1,
     until: str = "snapshot",
     lock_timeout: float = 0,
@@ -174,6 +184,7 @@ def drain(
         max_messages=max_messages,
         group=group,
         columns=columns,
+        decode=decode,
         in_flight=in_flight,
         lock_timeout=lock_timeout,
         on_progress=on_progress,

@@ -41,11 +41,11 @@ Deliveries = Mapping[int, int] | None
 """How often messages were handed out, by offset; None if no group is asked for."""
 
 
-def named_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
+def named_fields(names: Sequence[str] | None, fields: Sequence[Field] = FIELDS) -> tuple[Field, ...]:
     """Return columns by their names, each once; None: all. Raises ConfigError for unknown names, and for none."""
     if names is None:
-        return FIELDS
-    known = dict(FIELDS)
+        return tuple(fields)
+    known = dict(fields)
     if isinstance(names, str) or not names or not set(names) <= known.keys():
         raise ConfigError(f"columns are a list of {', '.join(known)}; not {names!r}")
     return tuple((name, known[name]) for name in dict.fromkeys(names))

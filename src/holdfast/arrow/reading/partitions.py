@@ -5,7 +5,7 @@ A large file is cut at the message positions in its seal; the one that is being 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,37 +21,53 @@ _LARGE = 1.5
 """How much larger than a task a file is before it is cut: two halves would only take more starting."""
 
 
+QueueParts = list[tuple[int, list[FileRange]]]
+"""What one task reads: of each of its queues, by number, the parts in the order of the log."""
+
+
 def pack(
-    storage: Storage, root: Path, parts: list[FileRange], task_bytes: int, task_count_min: int = 1
-) -> list[list[FileRange]]:
-    """Return the parts by task, in the order of the log.
+    storage: Storage, queues: Sequence[tuple[Path, list[FileRange]]], task_bytes: int, task_count_min: int = 1
+) -> list[QueueParts]:
+    """Return the parts of queues by task; small ones of several queues share a task.
 
     Parameters
     ----------
-    storage, root, parts
-        What is read of the queue.
+    storage : Storage
+        Where they are.
+    queues : sequence of (Path, list of FileRange)
+        What is read of each queue, in the order of its log.
     task_bytes : int
         About the most that one task reads.
     task_count_min : int
         Tasks are made smaller, but not tiny, until there are so many.
     """
+    spans = [_spans(storage, root, parts, is_exact=task_count_min > 1) for root, parts in queues]
+    if task_count_min > 1:
+        size = sum(end - begin for each in spans for begin, end in each)
+        task_bytes = min(task_bytes, max(TASK_BYTES_MIN, -(-size // task_count_min)))
+    tasks: list[QueueParts] = []
+    room = 0
+    for number, (root, parts) in enumerate(queues):
+        for part, span in zip(parts, spans[number], strict=True):
+            for piece, size in _pieces(storage, queue_directory(root).data_file(part.name), part, span, task_bytes):
+                if not tasks or size > room:
+                    tasks.append([])
+                    room = task_bytes
+                if not tasks[-1] or tasks[-1][-1][0] != number:
+                    tasks[-1].append((number, []))
+                tasks[-1][-1][1].append(piece)
+                room -= size
+    return tasks
+
+
+def _spans(storage: Storage, root: Path, parts: list[FileRange], *, is_exact: bool) -> list[tuple[int, int]]:
+    """Return about where each part begins and ends in its file; only the first and the last may be within one."""
     paths = [queue_directory(root).data_file(part.name) for part in parts]
     spans = [(0, part.limit or _size_of(storage, path)) for part, path in zip(parts, paths, strict=True)]
-    if task_count_min > 1 and parts:
+    if is_exact and parts:
         spans[0] = _begin(storage, paths[0], parts[0]), spans[0][1]
         spans[-1] = spans[-1][0], _end(storage, paths[-1], parts[-1]) or spans[-1][1]
-        size = sum(end - begin for begin, end in spans)
-        task_bytes = min(task_bytes, max(TASK_BYTES_MIN, -(-size // task_count_min)))
-    tasks: list[list[FileRange]] = []
-    room = 0
-    for part, path, span in zip(parts, paths, spans, strict=True):
-        for piece, size in _pieces(storage, path, part, span, task_bytes):
-            if not tasks or size > room:
-                tasks.append([])
-                room = task_bytes
-            tasks[-1].append(piece)
-            room -= size
-    return tasks
+    return spans
 
 
 def _begin(storage: Storage, path: Path, part: FileRange) -> int:

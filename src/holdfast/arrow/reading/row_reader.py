@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.arrow.reading.columns import Deliveries, Field, record_batch
+from holdfast.arrow.reading.columns import Deliveries
 from holdfast.arrow.reading.file_range import FileRange
 from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError
+from holdfast.arrow.reading.row_maker import RowMaker
 from holdfast.arrow.reading.selection import Selection, matching
 from holdfast.arrow.reading.task_walk import Elsewhere, walk_range
 from holdfast.errors import CorruptionError
@@ -28,8 +29,8 @@ class RowReader:
     ----------
     selection : Selection
         The messages that are asked for.
-    fields : tuple of (str, pyarrow.DataType)
-        Names and types of the columns.
+    rows : RowMaker
+        Makes the columns.
     fail_on_data_loss : bool
         Whether damage and data files that are gone are errors; else they are logged, and the rest is read.
     option : str
@@ -39,7 +40,7 @@ class RowReader:
     """
 
     selection: Selection
-    fields: tuple[Field, ...]
+    rows: RowMaker
     fail_on_data_loss: bool
     option: str
     advice: str
@@ -70,7 +71,7 @@ class RowReader:
                     if message_filter is not None:
                         rows = matching(rows, message_filter)
                     if len(rows):
-                        yield record_batch(self.fields, rows, deliveries)
+                        yield self.rows.batch(rows, deliveries, root.name)
             except ConsumedMeanwhileError as error:
                 if self.fail_on_data_loss:
                     raise

@@ -66,10 +66,27 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class PartOf:
-    """The joint commit that a prepared transaction waits for: its application and version."""
+    """The joint commit that a prepared transaction waits for.
+
+    Attributes
+    ----------
+    application, version
+        Which one it is.
+    directory : str
+        Path of the document that decides, relative to the queue: it decides for several queues. Empty: the queue's own.
+    document_id : bytes
+        Of that document: it tells another one at the same path.
+    """
 
     application: str
     version: int
+    directory: str = ""
+    document_id: bytes = b""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is a joint commit over several queues."""
+        return bool(self.directory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +183,7 @@ class CommitRecord:
             "participants": [_participant_fields(each) for each in self.participants],
             "coordinator": None if self.coordinator is None else _participant_fields(self.coordinator),
             "waiting_file": self.waiting_file,
-            "part_of": None if self.part_of is None else [self.part_of.application, self.part_of.version],
+            "part_of": None if self.part_of is None else _part_of_fields(self.part_of),
             "session": self.session or None,
         }
         return json.dumps({name: value for name, value in fields.items() if value or value == 0}).encode()
@@ -215,9 +232,19 @@ def _participant_fields(participant: Participant) -> list[str]:
     return [participant.path, participant.queue_id.hex(), participant.group]
 
 
+def _part_of_fields(part_of: PartOf) -> list[Any]:
+    shared = [part_of.directory, part_of.document_id.hex()] if part_of.is_shared else []
+    return [part_of.application, part_of.version, *shared]
+
+
 def _part_of(fields: list[Any]) -> PartOf:
-    application, version = fields
-    return PartOf(str(application), as_number(version))
+    application, version, *shared = fields
+    if not shared:
+        return PartOf(str(application), as_number(version))
+    directory, document_id = shared
+    if not directory:
+        raise ValueError("the joint commit over several queues has no document")
+    return PartOf(str(application), as_number(version), str(directory), as_id(document_id))
 
 
 def _participant(fields: list[str]) -> Participant:

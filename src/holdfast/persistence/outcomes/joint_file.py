@@ -59,9 +59,12 @@ class JointFile:
         Where the document is; its directory exists before the first commit.
     is_owner : bool
         Whether no other process changes it meanwhile, so that reading it once is enough.
+    document_id : bytes
+        Of a document for several queues; empty: it is that of one queue.
     """
 
-    def __init__(self, storage: Storage, path: Path, *, is_owner: bool) -> None:
+    def __init__(self, storage: Storage, path: Path, *, is_owner: bool, document_id: bytes = b"") -> None:
+        self._document_id = document_id
         self._storage = storage
         self._path = path
         self._is_owner = is_owner
@@ -110,7 +113,7 @@ class JointFile:
             self._known = None  # until its contents are known
             try:
                 with storage_errors("committing jointly", self._path):
-                    write_document(self._storage, self._path, _fields(commits), LARGE_DOCUMENT_BYTES_MAX)
+                    self._write(commits)
             except BaseException as error:
                 if self._may_say(commit):
                     self._poison.set(error)
@@ -126,6 +129,17 @@ class JointFile:
             if known is not None and known.get(commit.application) == commit:
                 known[commit.application] = replace(commit, parts=())
 
+    def end(self, commit: JointCommit, *, is_remembered: bool) -> None:
+        """Write down that all parts of a commit are in the logs; for a document without an owner. Raises as `find`."""
+        with self._lock:
+            known = dict(self._read())
+            if known.pop(commit.application, None) != commit:
+                return
+            if is_remembered:
+                known[commit.application] = replace(commit, parts=())
+            with storage_errors("ending a joint commit", self._path):
+                self._write(known)
+
     def forget(self, application: str) -> None:
         """Leave an application out of the next document, if all of its parts are in the log.
 
@@ -137,6 +151,10 @@ class JointFile:
                 self._forgotten[application] = known.pop(application)
                 if len(self._forgotten) > JOINT_APPLICATIONS_MAX:
                     del self._forgotten[next(iter(self._forgotten))]
+
+    def _write(self, commits: dict[str, JointCommit]) -> None:
+        fields = _fields(commits) | ({"id": self._document_id.hex()} if self._document_id else {})
+        write_document(self._storage, self._path, fields, LARGE_DOCUMENT_BYTES_MAX)
 
     def _may_say(self, commit: JointCommit) -> bool:
         """Whether the document may contain the commit by now."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Unpack
 
-from holdfast.errors import QueueLockedError, StorageError
+from holdfast.errors import ConfigError, QueueLockedError, StorageError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.locks import Owned, SideLock

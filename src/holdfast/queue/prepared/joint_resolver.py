@@ -1,7 +1,8 @@
 """Decides joint commits for the owner of the write side: several prepared transactions as one. docs/transactions.md.
 
 The document ``prepared/joint.json`` lists the transactions of each application's latest commit. Once it is durable they
-are committed, and each is put into the log by itself. After a crash the next opening continues.
+are committed, and each is put into the log by itself. After a crash the next opening continues. Parts of a commit over
+several queues follow the document that is beside these.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from holdfast.errors import (
     CommitUnknownError,
@@ -28,6 +30,7 @@ from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.outcomes.joint_file import JointCommit
+from holdfast.persistence.outcomes.shared_joint_file import shared_joint_file
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.prepared.prepared_transactions import Found, find_batches, find_transaction
@@ -85,6 +88,8 @@ class JointResolver:
         with self._resolver.deciding_alone(_turn_of(application)), self._for_good():
             self._publish_latest(application)  # in the order of its parts
             self._let_go([each for each in self._parts() if _is_of(each, application, version)])
+            shared = [each for each in self._parts(is_shared=True) if _is_of(each, application, version)]
+            self._settle_shared(application, shared, lets_go=True)
 
     def collect(self, older_than_seconds: float, id_prefix: str) -> None:
         """Abort parts that have waited for so long: see ``JointCommits.collect``."""
@@ -92,12 +97,15 @@ class JointResolver:
         check_age(older_than_seconds)
         self._handle.require_batches().prepared.removals.check()
         oldest_ns = self._handle.clock.time_ns() - int(older_than_seconds * 1e9)
-        for found in self._parts():
+        for found in [*self._parts(), *self._parts(is_shared=True)]:
             is_old = found.timestamp_ns <= oldest_ns and found.id.startswith(id_prefix)
-            if is_old and found.part_of is not None:
-                with self._resolver.deciding_alone(_turn_of(found.part_of.application)), self._for_good():
-                    self._publish_latest(found.part_of.application)
-                    self._let_go([found])
+            if is_old and (part_of := found.part_of) is not None:
+                with self._resolver.deciding_alone(_turn_of(part_of.application)), self._for_good():
+                    if part_of.is_shared:
+                        self._settle_shared(part_of.application, [found], lets_go=True)
+                    else:
+                        self._publish_latest(part_of.application)
+                        self._let_go([found])
 
     @contextmanager
     def _for_good(self) -> Iterator[None]:
@@ -118,6 +126,7 @@ class JointResolver:
         try:
             pending = [each.application for each in self._file.pending()]
             waiting = [each.part_of.application for each in self._parts() if each.part_of is not None]
+            waiting += [each.part_of.application for each in self._parts(is_shared=True) if each.part_of is not None]
         except HoldfastError as error:
             logger.error("joint commits of %s cannot be checked: %s", self._handle.path, error)
             return
@@ -136,6 +145,8 @@ class JointResolver:
             known = self._publish_latest(application)
             if known is not None:
                 self._let_go_of(application, known.version)
+            shared = [each for each in self._parts(is_shared=True) if _is_of(each, application, VERSION_MAX)]
+            self._settle_shared(application, shared, lets_go=False)
 
     def _let_go_of(self, application: str, version: int) -> None:
         """Abort the parts that a commit leaves out."""
@@ -175,11 +186,11 @@ class JointResolver:
             )
         return found.nonce
 
-    def _parts(self) -> list[Found]:
-        """Return the waiting parts of all applications."""
+    def _parts(self, *, is_shared: bool = False) -> list[Found]:
+        """Return the waiting parts of all applications: of this queue's own commits, or of those over several."""
         with storage_errors("looking for prepared transactions", self._handle.path):
             found = list(find_batches(self._handle))
-        return [each for each in found if each.part_of is not None]
+        return [each for each in found if each.part_of is not None and each.part_of.is_shared == is_shared]
 
     def _publish(self, commit: JointCommit) -> None:
         """Put the missing parts of a commit into the log, and note that all of them are there."""
@@ -205,6 +216,41 @@ class JointResolver:
             "which is decided. To give it up, abort it with force=True, and commit again: its messages are lost",
             path=str(self._handle.directory.batch_file(transaction_id)),
         ) from cause
+
+    def _settle_shared(self, application: str, parts: Sequence[Found], *, lets_go: bool) -> None:
+        """Settle parts of an application as the documents beside the queues have decided.
+
+        ``lets_go``: abort those that are undecided. None of them is decided meanwhile, because the lock is held.
+        """
+        by_document: dict[PartOf, list[Found]] = {}
+        for found in parts:
+            assert found.part_of is not None
+            by_document.setdefault(replace(found.part_of, version=0), []).append(found)
+        for document, waiting in by_document.items():
+            file = shared_joint_file(self._handle.storage, self._handle.clock, self._handle.real_path, document)
+            if file is None:  # it was deleted, so no commit can name them any more
+                self._let_go(waiting if lets_go else [])
+                continue
+            if not lets_go and not _covered(file.find(application), waiting):
+                continue
+            with file.locked() as decided:
+                known = decided.find(application)
+                covered = _covered(known, waiting)
+                if known is not None:
+                    self._publish_shared(known, covered)
+                if lets_go:
+                    self._let_go([each for each in waiting if each not in covered])
+
+    def _publish_shared(self, commit: JointCommit, covered: Sequence[Found]) -> None:
+        """Put parts into the log in the order of their commit, and abort those that it leaves out."""
+        order = {nonce: place for place, (_, nonce) in enumerate(commit.parts)}
+        committed = sorted((each for each in covered if each.nonce in order), key=lambda each: order[each.nonce])
+        for each in committed:
+            self._publish_part(commit, each.id, each.nonce)
+        for each in covered:
+            if each.nonce not in order:
+                self._resolver.settle(each.id, each.nonce)
+        self._handle.require_batches().prepared.sync()
 
     def _let_go(self, parts: Sequence[Found]) -> None:
         for found in parts:
@@ -233,6 +279,13 @@ def _turn_of(application: str) -> str:
 def _is_of(found: Found, application: str, version: int) -> bool:
     part_of = found.part_of
     return part_of is not None and part_of.application == application and part_of.version <= version
+
+
+def _covered(commit: JointCommit | None, parts: Sequence[Found]) -> list[Found]:
+    """Return the parts whose outcome a commit has decided."""
+    if commit is None:
+        return []
+    return [each for each in parts if each.part_of is not None and commit.covers(each.part_of)]
 
 
 def _text(part_of: PartOf) -> str:

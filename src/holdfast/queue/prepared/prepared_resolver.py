@@ -23,8 +23,10 @@ from holdfast.errors import (
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Participant, PartOf
 from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFile
+from holdfast.persistence.outcomes.joint_file import JointCommit
 from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, OutcomeEntry
 from holdfast.persistence.outcomes.redo import OWN, other_root
+from holdfast.persistence.outcomes.shared_joint_file import shared_joint_file
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
@@ -421,15 +423,23 @@ def _is_left_to_log(found: Found) -> bool:
 def _outcome_of_part(handle: QueueHandle, found: Found) -> Outcome:
     """Return the outcome of a part: in doubt until a commit of its version, or of a later one, was decided."""
     assert found.part_of is not None
-    commit = handle.joint_file().find(found.part_of.application)
+    commit = latest_commit(handle, found.part_of)
     if commit is None or not commit.covers(found.part_of):
         return Outcome.IN_DOUBT
     return Outcome.COMMITTED if commit.commits(found.part_of, found.nonce) else Outcome.ABORTED
 
 
+def latest_commit(handle: QueueHandle, part_of: PartOf) -> JointCommit | None:
+    """Return the latest joint commit of a part's application, by the document that decides the part."""
+    if not part_of.is_shared:
+        return handle.joint_file().find(part_of.application)
+    file = shared_joint_file(handle.storage, handle.clock, handle.real_path, part_of)
+    return None if file is None else file.find(part_of.application)
+
+
 def check_may_prepare(handle: QueueHandle, transaction_id: str, part_of: PartOf) -> None:
     """Refuse a part of a version that was committed before; raises TransactionStateError."""
-    commit = handle.joint_file().find(part_of.application)
+    commit = latest_commit(handle, part_of)
     if commit is not None and commit.covers(part_of):
         raise TransactionStateError(
             f"transaction {transaction_id} is too late: {part_of.application} has committed version "
@@ -443,7 +453,8 @@ def _decided_elsewhere(handle: QueueHandle, found: Found) -> TransactionStateErr
     """Return the error for deciding a transaction that a joint commit, or another queue, decides."""
     part_of, decider = found.part_of, found.decider
     if part_of is not None:
-        who = f"is a part of version {part_of.version} of {part_of.application}: joint_commits decides it"
+        what = f"the document in {part_of.directory}" if part_of.is_shared else "joint_commits"
+        who = f"is a part of version {part_of.version} of {part_of.application}: {what} decides it"
     else:
         assert decider is not None, "without a coordinator the caller decides"
         where = other_root(handle.path, decider)

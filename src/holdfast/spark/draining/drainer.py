@@ -24,6 +24,9 @@ from holdfast.spark.remote.starting import ServeAddress, announce, forget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from holdfast.arrow.decoding.decoding import Decoding
 
 _DRIVER_COUNT_MAX = 1000
 _DRIVER_BYTES_MAX = 4 * 2**20
@@ -51,6 +54,8 @@ class SparkEngine:
         How many batches run at once.
     serve_address : str or None
         Where to serve tasks that do not see the queue; None: found by itself.
+    decode : StructType, str, Decoding or None
+        The fields of payloads; None: they are not decoded.
     """
 
     def __init__(
@@ -60,12 +65,13 @@ class SparkEngine:
         columns: Sequence[str] | None,
         in_flight: int,
         serve_address: str | None = None,
+        decode: StructType | str | Decoding | None = None,
     ) -> None:
-        from holdfast.spark.reading.schema import schema_with
+        from holdfast.spark.reading.schema import drain_columns
 
         self._spark = spark
         self._fn = fn
-        self._schema = schema_with(columns)
+        self._schema, self._rows = drain_columns(columns, decode)
         self._in_flight = in_flight
         self._serve_address = None if serve_address is None else ServeAddress.parse(serve_address)
         self._driver_lock = DriverLock(spark)
@@ -105,7 +111,8 @@ class SparkEngine:
         from holdfast.spark.draining.source import frame_from_driver, frame_in_tasks, register
 
         if reservation.count <= _DRIVER_COUNT_MAX and size <= _DRIVER_BYTES_MAX:
-            return frame_from_driver(self._spark, plan_drain(queue, reservation, 1), self._schema, damage.append), None
+            plan = plan_drain(queue, reservation, 1)
+            return frame_from_driver(self._spark, plan, self._schema, self._rows, damage.append), None
         if not self._is_registered:
             register(self._spark)
             self._is_registered = True
@@ -114,7 +121,7 @@ class SparkEngine:
         plan = plan_drain(queue, reservation, task_count_for(size, parallelism))
         grant = Grant(plan.root, plan.queue_id, plan.notes, plan.batch_id)
         place = announce(grant, session_driver(self._spark), self._serve_address, is_kept=True)
-        return frame_in_tasks(self._spark, plan, self._schema, place), place
+        return frame_in_tasks(self._spark, plan, self._schema, self._rows, place), place
 
 
 class SparkDrainer(DrainLoop):
@@ -137,6 +144,8 @@ class SparkDrainer(DrainLoop):
         The consumer group; a missing one is created: it begins with the oldest message that is still there.
     columns : sequence of str or None
         The columns of the DataFrame, in this order; None: all. Fewer are faster, as Spark does not tell which it needs.
+    decode : StructType, str, Decoding or None
+        The fields of payloads, which are decoded to a column ``body``; those that do not fit are in ``undecodable``.
     in_flight : int
         How many batches run at once, each in a thread of its own. They are committed in their order.
     lock_timeout : float, seconds
@@ -158,13 +167,14 @@ class SparkDrainer(DrainLoop):
         max_messages: int | None = None,
         group: str = DEFAULT_GROUP,
         columns: Sequence[str] | None = None,
+        decode: StructType | str | Decoding | None = None,
         in_flight: int = 1,
         lock_timeout: float = 0,
         on_progress: Callable[[DrainProgress], object] | None = None,
         serve_address: str | None = None,
     ) -> None:
         options = DrainOptions(max_bytes, max_messages, group, lock_timeout, on_progress, in_flight)
-        super().__init__(queue, SparkEngine(spark, fn, columns, in_flight, serve_address), options)
+        super().__init__(queue, SparkEngine(spark, fn, columns, in_flight, serve_address, decode), options)
 
 
 def drain(
@@ -176,6 +186,7 @@ def drain(
     max_messages: int | None = None,
     group: str = DEFAULT_GROUP,
     columns: Sequence[str] | None = None,
+    decode: StructType | str | Decoding | None = None,
     in_flight: int = 1,
     until: str = "snapshot",
     lock_timeout: float = 0,
@@ -194,6 +205,7 @@ def drain(
         max_messages=max_messages,
         group=group,
         columns=columns,
+        decode=decode,
         in_flight=in_flight,
         lock_timeout=lock_timeout,
         on_progress=on_progress,

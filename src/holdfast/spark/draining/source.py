@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import logging
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,11 +15,12 @@ from pyspark.sql.types import StructType
 from holdfast.arrow.draining.batch_rows import read_parts
 from holdfast.arrow.draining.loss_notes import LossNotes
 from holdfast.arrow.draining.plan import DrainPlan
-from holdfast.arrow.reading.columns import Field, schema_of
+from holdfast.arrow.reading.columns import schema_of
 from holdfast.arrow.reading.file_range import FileRange
+from holdfast.arrow.reading.row_maker import RowMaker
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
-from holdfast.spark.reading.schema import SCHEMA, chosen_fields
+from holdfast.spark.reading.schema import SCHEMA, row_maker
 from holdfast.spark.remote.place import Place
 from holdfast.spark.remote.unseen import elsewhere, note_loss, sees
 from holdfast.spark.worker_memory import keep_modules
@@ -29,6 +32,7 @@ logger = logging.getLogger("holdfast")
 
 _NAME = "holdfast_drain"
 _PLAN = "plan"
+_ROWS = "rows"
 _PLACE = "place_token"
 """Spark shows no option whose name has this word."""
 
@@ -50,7 +54,9 @@ class DrainDataSource(DataSource):
     def reader(self, schema: StructType) -> DrainReader:
         keep_modules()
         place = Place.from_text(self.options[_PLACE]) if _PLACE in self.options else None
-        return DrainReader(DrainPlan.from_text(self.options[_PLAN]), chosen_fields(schema), place)
+        text = self.options.get(_ROWS)  # this program's own, as the plan
+        rows = row_maker(schema) if text is None else pickle.loads(base64.b85decode(text))  # noqa: S301
+        return DrainReader(DrainPlan.from_text(self.options[_PLAN]), rows, place)
 
 
 @dataclass(frozen=True)
@@ -64,9 +70,9 @@ class DrainPartition(InputPartition):
 class DrainReader(DataSourceReader):
     """Reads a plan; it holds nothing that changes, for Spark copies it from process to process."""
 
-    def __init__(self, plan: DrainPlan, fields: list[Field], place: Place | None) -> None:
+    def __init__(self, plan: DrainPlan, rows: RowMaker, place: Place | None) -> None:
         self._plan = plan
-        self._fields = fields
+        self._rows = rows
         self._place = place
 
     def partitions(self) -> Sequence[DrainPartition]:
@@ -82,7 +88,7 @@ class DrainReader(DataSourceReader):
         """Yield the rows of a task as record batches; damaged messages are skipped and reported."""
         keep_modules()
         others = elsewhere(self._place, self._plan.root)
-        return read_parts(self._plan, partition.parts, self._fields, partition.deliveries, self._lose, others)
+        return read_parts(self._plan, partition.parts, self._rows, partition.deliveries, self._lose, others)
 
     def _lose(self, damage: Damage) -> None:
         logger.warning("drain: %s", damage)
@@ -98,9 +104,13 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(DrainDataSource)
 
 
-def frame_in_tasks(spark: SparkSession, plan: DrainPlan, schema: StructType, place: Place | None) -> DataFrame:
+def frame_in_tasks(
+    spark: SparkSession, plan: DrainPlan, schema: StructType, rows: RowMaker, place: Place | None
+) -> DataFrame:
     """Return the DataFrame that tasks read from the data files: for batches of any size. The session is registered."""
     reader = spark.read.format(_NAME).schema(schema).option(_PLAN, plan.to_text())
+    if rows.decoder is not None:
+        reader = reader.option(_ROWS, base64.b85encode(pickle.dumps(rows)).decode())
     if place is not None:
         reader = reader.option(_PLACE, place.to_text())
     frame: DataFrame = reader.load()
@@ -108,13 +118,12 @@ def frame_in_tasks(spark: SparkSession, plan: DrainPlan, schema: StructType, pla
 
 
 def frame_from_driver(
-    spark: SparkSession, plan: DrainPlan, schema: StructType, on_loss: Callable[[Damage], None]
+    spark: SparkSession, plan: DrainPlan, schema: StructType, rows: RowMaker, on_loss: Callable[[Damage], None]
 ) -> DataFrame:
     """Return the DataFrame of a small batch, read here and now: that takes no task."""
     import pyarrow as pa
 
-    fields = chosen_fields(schema)
-    batches = [each for parts in plan.tasks for each in read_parts(plan, parts, fields, plan.deliveries, on_loss)]
-    table = pa.Table.from_batches(batches, schema_of(fields))
+    batches = [each for parts in plan.tasks for each in read_parts(plan, parts, rows, plan.deliveries, on_loss)]
+    table = pa.Table.from_batches(batches, schema_of(rows.fields))
     frame: DataFrame = spark.createDataFrame(table, schema)
     return frame

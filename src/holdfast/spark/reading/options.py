@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.arrow.decoding.decoding import Decoding
+from holdfast.arrow.reading.many_queues import check_patterns
 from holdfast.arrow.reading.selection import NO_END, Selection, nanoseconds_of
 from holdfast.errors import ConfigError
 from holdfast.queue.options.filter_expression import check_filter
+from holdfast.spark.reading.decode_options import DECODE_NAMES, decode_option
 from holdfast.spark.remote.starting import ServeAddress
 from holdfast.spark.unknown_options import unknown_option
 
@@ -22,6 +25,7 @@ _NANOSECONDS_MIN = 10**17
 
 _NAMES = (
     "path",
+    "queues",
     "startingOffset",
     "endingOffset",
     "startingTimestamp",
@@ -32,6 +36,7 @@ _NAMES = (
     "minPartitions",
     "failOnDataLoss",
     "serveAddress",
+    *DECODE_NAMES,
 )
 _KNOWN = {name.lower(): name for name in _NAMES}
 
@@ -43,7 +48,7 @@ class ReadOptions:
     Attributes
     ----------
     selection : Selection
-        The messages.
+        The messages; of many queues, its path is their directory.
     partition_bytes : int
         About how much one task reads.
     partition_count_min : int
@@ -52,6 +57,10 @@ class ReadOptions:
         Whether damage and files that are gone are errors; else the rest is read.
     serve_address : ServeAddress or None
         Where to serve tasks that do not see the queue; None: found by itself.
+    queues : str or None
+        Names of queues, or patterns; None: there is one.
+    decoding : Decoding or None
+        How payloads are decoded; None: they are not.
     """
 
     selection: Selection
@@ -59,6 +68,8 @@ class ReadOptions:
     partition_count_min: int = 1
     fail_on_data_loss: bool = True
     serve_address: ServeAddress | None = None
+    queues: str | None = None
+    decoding: Decoding | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -81,6 +92,8 @@ class ReadOptions:
             partition_count_min=number_option(given, "minPartitions", processor_count(), 1),
             fail_on_data_loss=truth_option(given, "failOnDataLoss", default=True),
             serve_address=address_option(given),
+            queues=queues_option(given),
+            decoding=decode_option(given),
         )
 
 
@@ -95,6 +108,14 @@ def queue_path(given: Mapping[str, str]) -> Path:
     if path is None:
         raise ConfigError(f"{given['path']} is not on a file system of this machine: a queue is a directory there")
     return path
+
+
+def queues_option(given: Mapping[str, str]) -> str | None:
+    """Return the option ``queues``; None if it is not given. Raises as :func:`check_patterns`."""
+    text = given.get("queues")
+    if text is not None:
+        check_patterns(text)
+    return text
 
 
 def local_path(location: str) -> Path | None:

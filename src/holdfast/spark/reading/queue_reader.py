@@ -1,4 +1,4 @@
-"""One read of a queue: planned once, and read by tasks.
+"""One read of a queue, or of many: planned once, and read by tasks.
 
 Spark hands these objects from process to process. So none of them holds a file, a lock or a state that changes:
 :meth:`QueueReader.partitions` plans a read, once, and the tasks get it as :class:`QueuePartition`.
@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from holdfast.arrow.reading.columns import Field
 from holdfast.arrow.reading.file_range import FileRange
-from holdfast.arrow.reading.partitions import pack
+from holdfast.arrow.reading.many_queues import take_snapshots
+from holdfast.arrow.reading.partitions import QueueParts, pack
+from holdfast.arrow.reading.row_maker import RowMaker
 from holdfast.arrow.reading.row_reader import RowReader
-from holdfast.arrow.reading.snapshot import take_snapshot
+from holdfast.arrow.reading.snapshot import Snapshot
 from holdfast.persistence.filesystem.storage import OsStorage, storage_errors
 from holdfast.spark.reading.options import ReadOptions
-from holdfast.spark.remote.driver import planning_driver
+from holdfast.spark.remote.driver import Driver, planning_driver
 from holdfast.spark.remote.grant import Grant
 from holdfast.spark.remote.place import Place
 from holdfast.spark.remote.starting import announce
@@ -32,8 +33,8 @@ _ADVICE = "create the DataFrame again, or read what is still there with failOnDa
 
 
 @dataclass(frozen=True)
-class QueuePartition(InputPartition):
-    """The range of one task.
+class QueueRanges:
+    """What a task reads of one queue.
 
     Attributes
     ----------
@@ -54,49 +55,67 @@ class QueuePartition(InputPartition):
     place: Place | None = None
 
 
+@dataclass(frozen=True)
+class QueuePartition(InputPartition):
+    """The ranges of one task, of one queue or of several."""
+
+    queues: tuple[QueueRanges, ...]
+
+
 class QueueReader(DataSourceReader):
-    """One read of a queue.
+    """One read of a queue, or of many.
 
     Parameters
     ----------
     options : ReadOptions
         What to read.
-    fields : list of (str, pyarrow.DataType)
-        Names and types of the columns.
+    rows : RowMaker
+        Makes the columns.
     advice : str
         What to do if a data file was consumed after it was planned.
     """
 
-    def __init__(self, options: ReadOptions, fields: list[Field], *, advice: str = _ADVICE) -> None:
+    def __init__(self, options: ReadOptions, rows: RowMaker, *, advice: str = _ADVICE) -> None:
         self._options = options
-        self._rows = RowReader(
-            options.selection, tuple(fields), options.fail_on_data_loss, "failOnDataLoss=false", advice
-        )
+        self._rows = RowReader(options.selection, rows, options.fail_on_data_loss, "failOnDataLoss=false", advice)
 
     def partitions(self) -> Sequence[QueuePartition]:
-        """Plan: read the state of the queue once, and pin the range."""
+        """Plan: read the state of each queue once, and pin the ranges."""
         storage, options = OsStorage(), self._options
-        snapshot = take_snapshot(storage, options.selection)
-        for damage in snapshot.missing:
+        snapshots = take_snapshots(storage, options.selection, options.queues)
+        for damage in (damage for snapshot in snapshots for damage in snapshot.missing):
             self._rows.lose(damage)
-        with storage_errors("planning a read", snapshot.root):
-            tasks = pack(storage, snapshot.root, snapshot.parts, options.partition_bytes, options.partition_count_min)
-        place = announce(Grant(snapshot.root, snapshot.queue_id), planning_driver(), options.serve_address)
-        return [
-            QueuePartition(snapshot.root, snapshot.queue_id, tuple(parts), known, place)
-            for parts, known in zip(tasks, _shares(snapshot.deliveries, tasks), strict=True)
-        ] or [QueuePartition(snapshot.root, snapshot.queue_id, ())]  # Spark wants one partition at least
+        with storage_errors("planning a read", options.selection.path):
+            read = [(snapshot.root, snapshot.parts) for snapshot in snapshots]
+            tasks = pack(storage, read, options.partition_bytes, options.partition_count_min)
+        driver = planning_driver()
+        whole = [
+            QueueRanges(each.root, each.queue_id, (), each.deliveries, self._place(each, driver)) for each in snapshots
+        ]
+        return partitions_of(whole, tasks) or [QueuePartition(())]  # Spark wants one partition at least
+
+    def _place(self, snapshot: Snapshot, driver: Driver | None) -> Place | None:
+        if not snapshot.parts:
+            return None
+        return announce(Grant(snapshot.root, snapshot.queue_id), driver, self._options.serve_address)
 
     def read(self, partition: QueuePartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches."""
         keep_modules()
-        root, others = partition.root, elsewhere(partition.place, partition.root)
-        return self._rows.read(root, partition.queue_id, partition.parts, partition.deliveries, others)
+        for each in partition.queues:
+            others = elsewhere(each.place, each.root)
+            yield from self._rows.read(each.root, each.queue_id, each.parts, each.deliveries, others)
 
 
-def _shares(deliveries: dict[int, int] | None, tasks: list[list[FileRange]]) -> Iterator[dict[int, int] | None]:
-    """Yield for each task what of the delivery counts is its own; tasks are in the order of the log."""
-    offsets = sorted(deliveries or ())
-    for parts in tasks:
+def partitions_of(queues: Sequence[QueueRanges], tasks: Sequence[QueueParts]) -> list[QueuePartition]:
+    """Return tasks with all that they need of each queue; those of a queue are in the order of its log."""
+    known = [sorted(each.deliveries or ()) for each in queues]
+
+    def part_of(number: int, parts: list[FileRange]) -> QueueRanges:
+        queue, offsets = queues[number], known[number]
         own = offsets[bisect_left(offsets, parts[0].start) : bisect_left(offsets, parts[-1].end)]
-        yield None if deliveries is None else {offset: deliveries[offset] for offset in own}
+        deliveries = queue.deliveries
+        share = None if deliveries is None else {offset: deliveries[offset] for offset in own}
+        return replace(queue, parts=tuple(parts), deliveries=share)
+
+    return [QueuePartition(tuple(part_of(*each) for each in task)) for task in tasks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.spark.streaming.offset import StreamOffset
+from holdfast.spark.streaming.many_offset import places_in
 
 
 def behind(progress: Mapping[str, Any] | None) -> int | None:
@@ -26,7 +26,7 @@ def behind(progress: Mapping[str, Any] | None) -> int | None:
         return None
     counts = []
     for source in progress["sources"]:
-        end, latest = (StreamOffset.found_in(source[name] or "") for name in ("endOffset", "latestOffset"))
-        if end is not None and latest is not None:
-            counts.append(max(0, latest.offset - end.offset))
+        ends, latest = (places_in(source[name] or "") for name in ("endOffset", "latestOffset"))
+        log_ends = {place.queue_id: place.offset for place in latest}
+        counts += [max(0, log_ends[end.queue_id] - end.offset) for end in ends if end.queue_id in log_ends]
     return sum(counts) if counts else None

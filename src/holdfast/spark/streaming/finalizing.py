@@ -17,6 +17,7 @@ from holdfast.spark.checkpoint import sync_files, sync_plan
 from holdfast.spark.reading.options import local_path
 from holdfast.spark.streaming.group import finish_below
 from holdfast.spark.streaming.log import StreamLog
+from holdfast.spark.streaming.many_offset import places_in
 from holdfast.spark.streaming.offset import StreamOffset
 from holdfast.spark.streaming.options import own_group
 
@@ -97,5 +98,4 @@ def _last_committed(storage: Storage, checkpoint: Path, queue_id: str) -> Stream
 def _places(path: Path) -> Iterator[StreamOffset]:
     """Yield the places of our streams in one file of offsets: one line for each source, behind others."""
     for line in path.read_text(encoding="utf-8").splitlines():
-        if (place := StreamOffset.found_in(line)) is not None:
-            yield place
+        yield from places_in(line)

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.arrow.decoding.decoding import Decoding
 from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP
+from holdfast.spark.reading.decode_options import DECODE_NAMES, decode_option
 from holdfast.spark.reading.options import (
     PARTITION_BYTES,
     address_option,
@@ -18,6 +20,7 @@ from holdfast.spark.reading.options import (
     offset_option,
     processor_count,
     queue_path,
+    queues_option,
     time_option,
     truth_option,
 )
@@ -35,6 +38,7 @@ TRIGGER_DELAY_SECONDS = 900.0
 
 _NAMES = (
     "path",
+    "queues",
     "group",
     "filter",
     "startingOffset",
@@ -48,6 +52,7 @@ _NAMES = (
     "minPartitions",
     "failOnDataLoss",
     "serveAddress",
+    *DECODE_NAMES,
 )
 _KNOWN = {name.lower(): name for name in _NAMES}
 _DURATION = re.compile(r"(\d{1,9}) ?(ms|s|m|min|h|d)")
@@ -61,7 +66,7 @@ class StreamOptions:
     Attributes
     ----------
     path : Path
-        The queue.
+        The queue; of many, their directory.
     group : str or None
         The stream's own consumer group, which keeps unread messages; None: nothing is marked.
     filter : str or None
@@ -86,6 +91,10 @@ class StreamOptions:
         Whether messages that are damaged or gone are errors; else the rest is read.
     serve_address : ServeAddress or None
         Where to serve tasks that do not see the queue; None: found by itself.
+    queues : str or None
+        Names of queues, or patterns; None: there is one.
+    decoding : Decoding or None
+        How payloads are decoded; None: they are not.
     """
 
     path: Path
@@ -102,6 +111,8 @@ class StreamOptions:
     partition_count_min: int = 1
     fail_on_data_loss: bool = True
     serve_address: ServeAddress | None = None
+    queues: str | None = None
+    decoding: Decoding | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
@@ -139,6 +150,8 @@ class StreamOptions:
             partition_count_min=number_option(given, "minPartitions", processor_count(), 1),
             fail_on_data_loss=truth_option(given, "failOnDataLoss", default=True),
             serve_address=address_option(given),
+            queues=queues_option(given),
+            decoding=decode_option(given),
         )
 
 

@@ -28,6 +28,7 @@ _NAMES = (
     "type",
     "typeVersion",
     "stagedRetentionSeconds",
+    "queueColumn",
     "serveAddress",
 )
 _KNOWN = {name.lower(): name for name in _NAMES}
@@ -60,6 +61,8 @@ class WriteOptions:
         Staged messages that were not committed after so long are discarded.
     checkpoint : Path or None
         Of a stream, if it is on this machine and an option of the stream.
+    queue_column : str or None
+        The column that chooses the queue of a row; None: a column ``queue`` does, if there is one.
     serve_address : ServeAddress or None
         Where tasks that cannot write into the queue send their rows; None: as the driver is reached.
     """
@@ -73,6 +76,7 @@ class WriteOptions:
     type_version: int = 1
     staged_retention_seconds: int = STAGED_RETENTION_SECONDS
     checkpoint: Path | None = None
+    queue_column: str | None = None
     serve_address: ServeAddress | None = None
 
     @classmethod
@@ -96,6 +100,7 @@ class WriteOptions:
             type_version=number_option(given, "typeVersion", 1, 1),
             staged_retention_seconds=number_option(given, "stagedRetentionSeconds", STAGED_RETENTION_SECONDS, 0),
             checkpoint=local_path(given[_CHECKPOINT]) if given.get(_CHECKPOINT) else None,
+            queue_column=given.get("queuecolumn"),
             serve_address=address_option(given),
         )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -71,8 +72,68 @@ class StagedParts(WriterCommitMessage):
     ids: tuple[str, ...]
 
 
-class QueueSink:
-    """Stages, commits and aborts; the common part of a batch and a stream.
+class Sink(ABC):
+    """The part of a sink that does not depend on the number of its queues.
+
+    Parameters
+    ----------
+    options : WriteOptions
+        Where to write, and how.
+    overwrite : bool
+        Whether Spark wants to replace existing data.
+    """
+
+    def __init__(self, options: WriteOptions, *, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError("a queue is appended to: say mode('append'), or outputMode('append') for a stream")
+        self._options = options
+
+    def _is_committed(self, latest: int | None, application: str, version: int, *, is_stream: bool) -> bool:
+        """Whether to skip a write; of a stream that can only be its last batch."""
+        if is_stream and latest is not None and latest > version:
+            raise self._old_checkpoint(application, version, latest)
+        return latest is not None and latest >= version
+
+    def _old_checkpoint(self, application: str, version: int, latest: int) -> ConfigError:
+        return ConfigError(
+            f"query {application} has planned its batch {version} just now, and {self._options.path} has its batch "
+            f"{latest} already: the checkpoint is older than the queue, as one that was restored from a backup; give "
+            "the stream the one that it had last, or a new one"
+        )
+
+    @abstractmethod
+    def stage(
+        self, batches: Iterator[pa.RecordBatch], application: str, version: int, *, is_stream: bool = False
+    ) -> StagedParts:
+        """Stage the rows of a task; those of an earlier commit are skipped."""
+
+    @abstractmethod
+    def commit_all(
+        self,
+        messages: Sequence[StagedParts | None],
+        application: str,
+        version: int,
+        *,
+        is_remembered: bool = True,
+        is_stream: bool = False,
+    ) -> None:
+        """Commit the parts that the messages name, as one and once; abort other parts that were staged for it."""
+
+    @abstractmethod
+    def check_new(self, application: str, version: int) -> None:
+        """Raise ConfigError if a batch that was planned just now is committed already."""
+
+    @abstractmethod
+    def abort_all(self, application: str, version: int) -> None:
+        """Abort parts that were staged and not committed. Spark calls this behind a commit that raised, too."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """End what the tasks of this write may ask for: it is committed or aborted."""
+
+
+class QueueSink(Sink):
+    """Stages, commits and aborts in one queue; the common part of a batch and a stream.
 
     Parameters
     ----------
@@ -92,9 +153,7 @@ class QueueSink:
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        if overwrite:
-            raise ConfigError("a queue is appended to: say mode('append'), or outputMode('append') for a stream")
-        self._options = options
+        super().__init__(options, overwrite=overwrite)
         self._rows = MessageRows(schema, options)
         self._queue_id = _queue_id(options)
         grant = Grant(options.path, self._queue_id, write_id=uuid.uuid4().hex)
@@ -201,32 +260,19 @@ class QueueSink:
         require_queue_here(OsStorage(), self._options.path, self._queue_id)
         return self._options.path
 
-    def _is_committed(self, latest: int | None, application: str, version: int, *, is_stream: bool) -> bool:
-        """Whether to skip a write; of a stream that can only be its last batch."""
-        if is_stream and latest is not None and latest > version:
-            raise self._old_checkpoint(application, version, latest)
-        return latest is not None and latest >= version
-
-    def _old_checkpoint(self, application: str, version: int, latest: int) -> ConfigError:
-        return ConfigError(
-            f"query {application} has planned its batch {version} just now, and {self._options.path} has its batch "
-            f"{latest} already: the checkpoint is older than the queue, as one that was restored from a backup; give "
-            "the stream the one that it had last, or a new one"
-        )
-
 
 class QueueWriter(DataSourceArrowWriter):
     """One write of a DataFrame: ``df.write.format("holdfast").mode("append").save(path)``.
 
     Parameters
     ----------
-    sink : QueueSink
+    sink : Sink
         The sink.
     options : WriteOptions
         Which write it is; without a ``txnid``, one like no other.
     """
 
-    def __init__(self, sink: QueueSink, options: WriteOptions) -> None:
+    def __init__(self, sink: Sink, options: WriteOptions) -> None:
         self._sink = sink
         self._is_named = options.txnid is not None
         self._application = options.txnid or f"spark-{uuid.uuid4().hex}"

@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.access import check_root
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
+from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.queue.prepared.joint_resolver import check_part_of
 from holdfast.queue.producer.nonces import next_nonce
@@ -34,6 +35,11 @@ _NAME_CHARACTERS = 40
 """Of the application, in the id of a part: with version and 32 random digits that is at most 100."""
 
 
+def id_prefix(application: str) -> str:
+    """Return what the ids of the parts of an application begin with; those of others may, too."""
+    return f"{ID_PREFIX}{application[:_NAME_CHARACTERS]}-"
+
+
 class Staging:
     """Stages messages in order. An unfinished part is discarded.
 
@@ -43,13 +49,23 @@ class Staging:
         Writes the parts.
     application, version
         The joint commit that will decide.
+    part_of : PartOf or None
+        The same, if it is over several queues.
     part_bytes : int
         Payload bytes at which a part is prepared and the next one begun.
     """
 
-    def __init__(self, files: PartFiles, application: str, version: int, *, part_bytes: int = PART_BYTES) -> None:
+    def __init__(
+        self,
+        files: PartFiles,
+        application: str,
+        version: int,
+        part_of: PartOf | None = None,
+        *,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
         self._files = files
-        self._part_of = check_part_of(application, version)
+        self._part_of = part_of or check_part_of(application, version)
         self._part_bytes = part_bytes
         self._writer: BatchFileWriter | None = None
         self._nonce = b""
@@ -63,18 +79,19 @@ class Staging:
             self._writer = self._files.begin(self._nonce)
         self._size_bytes += self._files.add(self._writer, payloads, headers)
         if self._size_bytes >= self._part_bytes:
-            self._prepare()
+            self.prepare()
 
     def finish(self) -> tuple[str, ...]:
         """Prepare the last part; return the ids of all, in order. Raises as :meth:`PartFiles.prepare`."""
-        self._prepare()
+        self.prepare()
         return tuple(self._ids)
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Prepare the part that was begun, if there is one. Raises as :meth:`PartFiles.prepare`."""
         if self._writer is None:
             return
         application, version = self._part_of.application, self._part_of.version
-        name = f"{ID_PREFIX}{application[:_NAME_CHARACTERS]}-{version}-{uuid.uuid4().hex}"
+        name = f"{id_prefix(application)}{version}-{uuid.uuid4().hex}"
         self._ids.append(name)  # before: an interrupted part may be prepared
         self._files.prepare(self._writer, self._nonce, name, self._part_of)
         self._writer, self._size_bytes = None, 0
@@ -134,6 +151,10 @@ class LocalParts:
         """Return the version that an application has committed last."""
         return self._files.latest(application)
 
+    def begin(self, application: str, version: int, part_of: PartOf | None = None) -> Staging:
+        """Begin staging: parameters as of :class:`Staging`."""
+        return Staging(self._files, application, version, part_of)
+
     def stage(
         self, batches: Iterable[tuple[Sequence[bytes], Mapping[int, bytes]]], application: str, version: int
     ) -> tuple[str, ...]:
@@ -142,7 +163,7 @@ class LocalParts:
         Raises as :meth:`PartFiles.add` and :meth:`PartFiles.prepare`, and what the iterator raises. After any exception
         nothing stays staged.
         """
-        staging = Staging(self._files, application, version)
+        staging = self.begin(application, version)
         try:
             for payloads, headers in batches:
                 staging.add(payloads, headers)

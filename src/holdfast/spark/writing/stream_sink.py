@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.spark.checkpoint import is_noted, note_plan, sync_plan
-from holdfast.spark.writing.sink import QueueSink, StagedParts
+from holdfast.spark.writing.sink import Sink, StagedParts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,13 +29,13 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
     Parameters
     ----------
-    sink : QueueSink
+    sink : Sink
         The sink.
     checkpoint : Path or None
         Where Spark notes the range of a batch, if this machine sees it.
     """
 
-    def __init__(self, sink: QueueSink, checkpoint: Path | None) -> None:
+    def __init__(self, sink: Sink, checkpoint: Path | None) -> None:
         self._sink = sink
         self._checkpoint = checkpoint
 

@@ -1,0 +1,119 @@
+"""Bugs in reads and streams of many queues, and in bodies: places of another queue, and rows that are null unsaid."""
+
+from __future__ import annotations
+
+from proof.mutants.mutation import Mutation
+
+MANY_QUEUES = (
+    Mutation(
+        "offset-of-another-queue",
+        "A batch begins in each queue where it begins in the one that is furthest behind.",
+        "spark/streaming/many_offset.py",
+        "        return before.queues[name]\n",
+        "        least = min(place.offset for place in before.queues.values())\n"
+        "        return replace(before.queues[name], offset=least)\n",
+        "many queues",
+    ),
+    Mutation(
+        "late-queue-begins-with-the-next-put",
+        "What was put into a queue before the stream saw it is never read.",
+        "spark/streaming/many_source.py",
+        "stream.ahead(stream.begin(is_late=True))",
+        "stream.ahead(stream.begin())",
+        "many queues",
+    ),
+    Mutation(
+        "start-of-a-late-queue-forgotten",
+        "The first batch of a queue that has joined comes again with other rows.",
+        "spark/streaming/many_source.py",
+        "ManyOffset(known, {name: joined[name] for name in joined if name in known})",
+        "ManyOffset(known)",
+        "many queues",
+    ),
+    Mutation(
+        "deleted-queue-left-out-unsaid",
+        "A stream continues without a queue that was deleted, and no one hears of it.",
+        "spark/streaming/many_source.py",
+        "        if self._options.fail_on_data_loss:\n            raise QueueNotFoundError(",
+        "        if not self._options.fail_on_data_loss:\n            raise QueueNotFoundError(",
+        "many queues",
+    ),
+    Mutation(
+        "parts-of-another-queue",
+        "A task reads ranges of one queue in the files of another one.",
+        "spark/reading/queue_reader.py",
+        "        queue, offsets = queues[number], known[number]\n",
+        "        queue, offsets = queues[0], known[number]\n",
+        "many queues",
+    ),
+    Mutation(
+        "null-body-without-a-reason",
+        "A payload that cannot be decoded is a row of nulls.",
+        "arrow/decoding/decoder.py",
+        "                reasons[place] = _reason(error)\n",
+        "",
+        "many queues",
+    ),
+    Mutation(
+        "null-value-without-a-reason",
+        "A value that Arrow refuses is null, and its message looks as if it had none.",
+        "arrow/decoding/decoder.py",
+        "                bodies[place], reasons[place] = None, _reason(error)\n",
+        "                bodies[place] = None\n",
+        "many queues",
+    ),
+    Mutation(
+        "part-of-one-queue-committed-alone",
+        "A commit over several queues is decided though the part of another queue is gone.",
+        "queue/queues_joint_commits.py",
+        "                    found = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(parts))\n",
+        "                    found = ()\n"
+        "                    for each in dict.fromkeys(parts):\n"
+        "                        try:\n"
+        "                            found += ((each, self._find_part(each, part_of)),)\n"
+        "                        except TransactionNotFoundError:\n"
+        "                            pass\n",
+        "queues as one",
+    ),
+    Mutation(
+        "first-queue-followed-alone",
+        "A commit over several queues ends when the first of them has its part.",
+        "queue/queues_joint_commits.py",
+        "            for queue in queues.values():\n                queue.prepared()  # which",
+        "            for queue in list(queues.values())[:1]:\n                queue.prepared()  # which",
+        "queues as one",
+    ),
+    Mutation(
+        "next-version-takes-the-place-of-one-that-waits",
+        "Parts of a commit that a queue has not put into its log are aborted by the next commit.",
+        "queue/queues_joint_commits.py",
+        '                    self._require_followed(known, "a later one cannot be decided before that")\n',
+        "",
+        "queues as one",
+    ),
+    Mutation(
+        "decision-followed-before-it-is-durable",
+        "A queue puts its part into its log by a decision that a power failure takes back.",
+        "persistence/outcomes/shared_joint_file.py",
+        "            write_document(self._storage, self._path, fields, LARGE_DOCUMENT_BYTES_MAX)\n"
+        '            return as_id(fields["id"])\n\n\n',
+        '            return as_id(fields["id"])\n\n\n',
+        "queues as one",
+    ),
+    Mutation(
+        "parts-of-several-queues-aborted-by-one",
+        "A joint commit of one queue aborts parts that the document beside the queues decides.",
+        "queue/prepared/joint_resolver.py",
+        "if each.part_of is not None and each.part_of.is_shared == is_shared]",
+        "if each.part_of is not None and (each.part_of.is_shared or not is_shared)]",
+        "queues as one",
+    ),
+    Mutation(
+        "another-document-decides",
+        "A document that was made anew at the same path decides the parts of the one before.",
+        "persistence/outcomes/shared_joint_file.py",
+        "    return file if file.id() == part_of.document_id else None\n",
+        "    return file if file.id() is not None else None\n",
+        "queues as one",
+    ),
+)
