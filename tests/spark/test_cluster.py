@@ -24,7 +24,7 @@ COUNT = 1500
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.cluster,
-    pytest.mark.timeout(300),  # JVMs start, on a machine that may have other things to do
+    pytest.mark.timeout(600),  # JVMs start, on a machine that may have other things to do
     pytest.mark.usefixtures("a_cluster"),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc, and 127.0.0.2 beside 127.0.0.1"),
 ]
@@ -50,7 +50,7 @@ def run(place: Path, program: Any, *arguments: object) -> str:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            timeout=240,
+            timeout=540,
             check=False,
         )
         log.seek(0)

@@ -469,6 +469,20 @@ def test_a_server_that_is_killed_in_the_middle_of_a_part_admits_none_of_it(path:
     assert payloads(path) == [b"1", b"2", b"3"]
 
 
+def test_what_a_driver_has_staged_that_is_killed_before_its_commit_is_let_go_by_the_next_run(path: Path) -> None:
+    """Its server has ended with it, and each row is there once."""
+    for number in range(2):
+        write = writer(PLANNED, txnid="t", serveAddress=HOST)
+        with on_another_machine(path.parent, nothing):
+            parts = stage(write, rows([b"1", b"2"]), rows([b"3"]))
+        assert len(staged(path)) == 1 + number
+        with servers_end():
+            pass
+    commit(write, parts)
+    assert payloads(path) == [b"1", b"2", b"3"]
+    assert staged(path) == []
+
+
 def test_a_commit_works_without_the_server(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What was staged is in the directory."""
     caplog.set_level(logging.INFO, "holdfast")

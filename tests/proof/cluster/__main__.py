@@ -27,7 +27,7 @@ from proof.cluster.standalone import ClusterError, Standalone, end_group, enviro
 from proof.cluster.strikes import DRIVER, EXECUTOR, VICTIMS, WORKER, mark
 
 _PUT_COUNT = 1000
-_STEP_SECONDS = 600.0
+_STEP_SECONDS = 1800.0
 """How long a step may take, with three kills on a busy machine."""
 
 _LOG_CHARACTERS = 3000
@@ -166,10 +166,10 @@ class Pipeline:
             payloads = [each.payload for each in queue.peek(len(self.events[FLIGHTS]) * 2)]
         return [msgspec.json.decode(each, type=FLIGHTS.type) for each in payloads]
 
-    def asked(self) -> dict[str, int]:
+    def asked(self, sight: str) -> Counter[str]:
         """Return how many executors have read, and written, through a range server, as their logs say."""
-        logs = [each.read_text(errors="replace") for each in (self.base / "work").glob("worker-*/*/*/stderr")]
-        return {verb: sum(line in log for log in logs) for verb, line in _ASKED.items()}
+        logs = [each.read_text(errors="replace") for each in (self.base / "work").glob(f"worker-*-{sight}/*/*/stderr")]
+        return Counter({verb: sum(line in log for log in logs) for verb, line in _ASKED.items()})
 
 
 def what_is_missing() -> str:
@@ -235,16 +235,18 @@ def _run(pipeline: Pipeline) -> bool:
             counted += pipeline.counted(step)
     finally:
         cluster.close()
-    asked = pipeline.asked()
     for each in counted:
         click.echo(f"cluster: {each}")
     killed = ", ".join(f"{pipeline.killed[each]} {each}s" for each in (EXECUTOR, WORKER, DRIVER))
     click.echo(f"cluster: killed in the middle of a batch: {killed}")
-    sights = ", ".join(f"{count} {sight}" for sight, count in cluster.sights.items())
-    click.echo(f"cluster: machines, by what they saw of the queues: {sights}")
-    through = ", ".join(f"{count} have {verb}" for verb, count in asked.items())
-    click.echo(f"cluster: executors that asked a range server: {through}")
-    return all(each.is_right for each in counted) and all(asked.values())
+    asked = Counter[str]()
+    for sight, count in cluster.sights.items():
+        asked += (found := pipeline.asked(sight))
+        through = ", ".join(f"{found[verb]} have {verb}" for verb in _ASKED)
+        click.echo(
+            f"cluster: machines to which the queues were {sight}: {count}; executors through a server: {through}"
+        )
+    return all(each.is_right for each in counted) and all(asked[verb] for verb in _ASKED)
 
 
 if __name__ == "__main__":

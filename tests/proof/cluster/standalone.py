@@ -71,7 +71,7 @@ class Standalone:
         """Start a worker, on a machine that sees the queues in another way than the one before."""
         sight = next(self._next_sight)
         self.sights[sight] += 1
-        name = f"worker-{number}-{sum(self.sights.values())}"
+        name = f"worker-{sum(self.sights.values())}-{sight}"
         directory = self._base / "work" / name
         directory.mkdir(mode=0o777)
         directory.chmod(0o777)

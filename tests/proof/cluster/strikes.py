@@ -12,7 +12,7 @@ from typing import Any
 EXECUTOR, WORKER, DRIVER = "executor", "worker", "driver"
 VICTIMS = (EXECUTOR, WORKER, DRIVER)
 
-_WAITS_SECONDS = 120
+_WAITS_SECONDS = 600
 """How long a task waits for the end of what it runs on."""
 
 
