@@ -108,6 +108,7 @@ def draining(
     *,
     columns: Sequence[str],
     in_flight: int = 1,
+    serve_address: str | None = None,
 ) -> Contestant:
     """Return a drain of the whole queue, as one call: reserve, run, commit, batch by batch; each round a new group."""
 
@@ -124,6 +125,7 @@ def draining(
                 group=folder.name,
                 columns=columns,
                 in_flight=in_flight,
+                serve_address=serve_address,
             )
             counts.append((report.message_count, report.lost_count))
 
@@ -134,14 +136,22 @@ def draining(
 
 
 def draining_to_parquet(
-    spark: SparkSession, tables: Tables, max_bytes: int, label: str = "holdfast", *, in_flight: int = 1
+    spark: SparkSession,
+    tables: Tables,
+    max_bytes: int,
+    label: str = "holdfast",
+    *,
+    in_flight: int = 1,
+    serve_address: str | None = None,
 ) -> Contestant:
     """Return a drain with Spark into a directory for each batch."""
 
     def make_fn(folder: Path) -> RunBatch:
         return lambda frame, batch_id: write_parquet(frame, folder / "out" / f"batch_id={batch_id}")
 
-    return draining(spark, tables, make_fn, max_bytes, label, columns=COLUMNS, in_flight=in_flight)
+    return draining(
+        spark, tables, make_fn, max_bytes, label, columns=COLUMNS, in_flight=in_flight, serve_address=serve_address
+    )
 
 
 def aggregate(frame: DataFrame) -> int:
