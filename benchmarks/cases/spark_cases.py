@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +100,15 @@ def reading(label: str, frame: DataFrame, make_body: MakeBody) -> Contestant:
 
 
 def draining(
-    spark: SparkSession, tables: Tables, make_fn: MakeFn, max_bytes: int, label: str = "holdfast"
+    spark: SparkSession,
+    tables: Tables,
+    make_fn: MakeFn,
+    max_bytes: int,
+    label: str = "holdfast",
+    *,
+    columns: Sequence[str],
+    in_flight: int = 1,
+    serve_address: str | None = None,
 ) -> Contestant:
     """Return a drain of the whole queue, as one call: reserve, run, commit, batch by batch; each round a new group."""
 
@@ -109,7 +117,16 @@ def draining(
         counts = []
 
         def body() -> None:
-            report = drain(tables.path, spark, make_fn(folder), max_bytes=max_bytes, group=folder.name)
+            report = drain(
+                tables.path,
+                spark,
+                make_fn(folder),
+                max_bytes=max_bytes,
+                group=folder.name,
+                columns=columns,
+                in_flight=in_flight,
+                serve_address=serve_address,
+            )
             counts.append((report.message_count, report.lost_count))
 
         yield body
@@ -118,13 +135,23 @@ def draining(
     return Contestant(label, stage)
 
 
-def draining_to_parquet(spark: SparkSession, tables: Tables, max_bytes: int, label: str = "holdfast") -> Contestant:
+def draining_to_parquet(
+    spark: SparkSession,
+    tables: Tables,
+    max_bytes: int,
+    label: str = "holdfast",
+    *,
+    in_flight: int = 1,
+    serve_address: str | None = None,
+) -> Contestant:
     """Return a drain with Spark into a directory for each batch."""
 
     def make_fn(folder: Path) -> RunBatch:
-        return lambda frame, batch_id: write_parquet(frame.select(*COLUMNS), folder / "out" / f"batch_id={batch_id}")
+        return lambda frame, batch_id: write_parquet(frame, folder / "out" / f"batch_id={batch_id}")
 
-    return draining(spark, tables, make_fn, max_bytes, label)
+    return draining(
+        spark, tables, make_fn, max_bytes, label, columns=COLUMNS, in_flight=in_flight, serve_address=serve_address
+    )
 
 
 def aggregate(frame: DataFrame) -> int:

@@ -37,6 +37,8 @@ from holdfast.spark import DrainProgress, drain
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from holdfast.spark.draining.drainer import RunBatch
+
 AGGREGATE_AT_LEAST = 0.85
 TO_PARQUET_AT_LEAST = 0.8
 SINK_AT_LEAST = 0.6
@@ -76,20 +78,26 @@ def test_spark_reads_a_queue(race: Race, tables: Tables, title: str, make_body: 
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("in_flight", [1, 2])
 @pytest.mark.parametrize("max_bytes", [64 * 2**20, MAX_BYTES], ids=["64-MiB", "default"])
-def test_a_drain_to_parquet(race: Race, spark: SparkSession, tables: Tables, max_bytes: int) -> None:
+def test_a_drain_to_parquet(race: Race, spark: SparkSession, tables: Tables, max_bytes: int, in_flight: int) -> None:
     """Both sides write payload, offset and timestamp; the default size of a batch has to reach the target."""
-    case = draining_to_parquet(spark, tables, max_bytes)
+    case = draining_to_parquet(spark, tables, max_bytes, in_flight=in_flight)
     floor = reading(PARQUET, tables.parquet, _to_parquet)
     is_default = max_bytes == MAX_BYTES
     against = Against(floor, TO_PARQUET_AT_LEAST if is_default else None)
-    race(_drain_title("to Parquet", max_bytes), tables.load, case, [against], rounds=3 if is_default else 2)
+    title = _drain_title("to Parquet", max_bytes) + (f", {in_flight} in flight" if in_flight > 1 else "")
+    race(title, tables.load, case, [against], rounds=3 if is_default else 2)
 
 
 @pytest.mark.spark
 def test_a_drain_that_aggregates(race: Race, spark: SparkSession, tables: Tables) -> None:
-    """Counts the messages and their bytes; the queue's side has all columns of the queue, which Spark cannot prune."""
-    case = draining(spark, tables, lambda folder: lambda frame, batch_id: aggregate(frame), MAX_BYTES)
+    """Counts the messages and their bytes; both sides read the payloads alone."""
+
+    def make_fn(folder: Path) -> RunBatch:
+        return lambda frame, batch_id: aggregate(frame)
+
+    case = draining(spark, tables, make_fn, MAX_BYTES, columns=["payload"])
     floor = reading(PARQUET, tables.payloads, _aggregate)
     title = _drain_title("aggregate", MAX_BYTES)
     race(title, tables.load, case, [Against(floor, AGGREGATE_AT_LEAST)], rounds=3)

@@ -173,7 +173,7 @@ class DrainLoop:
             has_opened = queue is not self._queue and queue.is_owner  # else others have heard of earlier damage
             known = () if has_opened else queue.recovery.damage
             self._drain(queue, queue.stats().next_offset if until == "snapshot" else None)
-            depth = queue.stats().depth
+            depth = queue.depth()
             for each in queue.recovery.damage:  # damage that was met before it could be reserved
                 if each not in known:
                     self._lose(queue, each)

@@ -21,8 +21,9 @@ from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 from holdfast.persistence.segment.frame_trailer import read_seal
 
-CHUNK_BYTES = 4 * 2**20
-"""Read at once: stays in the processor's caches, and makes batches of 2,000 messages of 2 KB."""
+CHUNK_BYTES = 2 * 2**20
+"""Read at once: stays in the processor's caches, and makes batches of 1,000 messages of 2 KB. Memory for twice as much
+is new to the process each time, which costs 5 % of a read."""
 
 BATCH_COUNT_MAX = 10_000
 """Messages of one batch, where they are small."""
