@@ -200,6 +200,22 @@ BETWEEN_PROCESSES = (
         "owners",
     ),
     Mutation(
+        "delivery-ends-with-its-owner",
+        "An owner that closes settles what its own handle has in hand: the next owner keeps it, and no one finishes it.",
+        "queue/consumer/read_side.py",
+        "        self._leases.end(given_back)\n        self._leases.by_offset.clear()",
+        "        self._leases.end(deliveries)\n        self._leases.by_offset.clear()",
+        "deliveries of the owner",
+    ),
+    Mutation(
+        "delivery-shared-with-a-transaction",
+        "A transaction holds the object that the read side leases, so its commit finds it in other hands.",
+        "queue/client/deliveries_in_hand.py",
+        "        self.part_with(deliveries)\n",
+        "",
+        "deliveries of the owner",
+    ),
+    Mutation(
         "delivery-known-by-its-offset",
         "An old receipt finishes the delivery that another client has of the message now.",
         "queue/dispatch/delivery.py",
