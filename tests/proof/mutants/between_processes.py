@@ -201,7 +201,7 @@ BETWEEN_PROCESSES = (
     ),
     Mutation(
         "delivery-ends-with-its-owner",
-        "An owner that closes settles what its own handle has in hand: the next owner keeps it, and no one finishes it.",
+        "An owner that closes settles what its own handle has in hand, and the next owner waits for it.",
         "queue/consumer/read_side.py",
         "        self._leases.end(given_back)\n        self._leases.by_offset.clear()",
         "        self._leases.end(deliveries)\n        self._leases.by_offset.clear()",
@@ -227,7 +227,7 @@ BETWEEN_PROCESSES = (
         "delivery-of-another-session",
         "A session settles what another one has in hand.",
         "queue/owner/machine.py",
-        "    if any(number >> SESSION_SHIFT != session for number, _ in receipts):\n",
+        "    if {number >> SESSION_SHIFT for number, _ in receipts} - {session}:\n",
         "    if False:\n",
         "owners",
     ),
