@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import Delivery, LeaseExpiredError, PersistentQueue, StaleReceiptError
+from holdfast import ClosedError, Delivery, Empty, LeaseExpiredError, PersistentQueue, StaleReceiptError
+from holdfast.queue.client import shared_consumer
 from holdfast.queue.client.link import OwnerLink
 from holdfast.queue.client.shared_engine import SharedEngine
 from holdfast.queue.consumer.read_side import ReadSide
@@ -156,6 +158,40 @@ def test_what_the_read_side_has_settled_is_not_settled_again(queue: PersistentQu
     assert side_of(queue).ack_same([delivery])
     with pytest.raises(StaleReceiptError):
         delivery.ack()
+
+
+def test_a_loop_finishes_what_it_has_left_behind(queue: PersistentQueue) -> None:
+    """With the next take, as in every process."""
+    loop = queue.consume(prefetch=2, timeout=0)
+    assert [next(loop).payload, next(loop).payload] == [b"a", b"b"]
+    assert side_of(queue).leased.keys() == {0, 1}
+    assert next(loop).payload == b"c"
+    assert side_of(queue).leased.keys() == {2}
+    assert list(loop) == []
+    assert queue.empty()
+
+
+def test_what_was_taken_behind_the_end_is_given_back(queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handle was closed while the read side leased it."""
+    side, consumer, receive = side_of(queue), engine_of(queue)._consumer, ReadSide.receive
+
+    def close_behind(*arguments: Any, **options: Any) -> list[Delivery]:
+        deliveries = receive(*arguments, **options)
+        consumer._lifecycle.close()
+        return deliveries
+
+    monkeypatch.setattr(ReadSide, "receive", close_behind)
+    with pytest.raises(ClosedError):
+        queue.receive(timeout=0)
+    assert side.leased == {}
+
+
+def test_a_get_waits_longer_than_one_wait(queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks again until its time is over."""
+    monkeypatch.setattr(shared_consumer, "WAIT_SECONDS_MAX", 0.001)
+    queue.get_many(3, timeout=0)
+    with pytest.raises(Empty):
+        queue.get(timeout=0.01)
 
 
 def test_a_failed_nack_of_a_message_whose_lease_runs_out_meanwhile_changes_nothing(queue: PersistentQueue) -> None:

@@ -417,8 +417,7 @@ class OwnedQueue:
 
     def part_with(self, group: str, deliveries: Sequence[Delivery]) -> None:
         """Have other objects for deliveries that the owner's own handle has, and gives to a transaction."""
-        side = self._opened.get(group)
-        if side is not None:
+        if (side := self._opened.get(group)) is not None:
             side.part_with(deliveries)
 
     def forget_taken_away(self, request: AnyRequest, error: LeaseExpiredError) -> None:
