@@ -50,6 +50,7 @@ def put(load: Load, flush: FlushPolicy, threads: int = 1, mode: Mode = "exclusiv
                     put_one(payload)
 
             yield in_threads(pool, threads, load.count, put_share)
+            queue.flush()  # under never() a shared handle sees a put some milliseconds later
             assert queue.qsize() == load.count // threads * threads
 
     return Contestant("holdfast, 1 thread" if threads == 1 else f"holdfast, {threads} threads", stage)
@@ -68,6 +69,7 @@ def put_many(load: Load, flush: FlushPolicy, mode: Mode = "exclusive") -> Contes
                     put_batch(batch)
 
             yield body
+            queue.flush()  # as above
             assert queue.qsize() == load.count
 
     return Contestant("holdfast", stage)

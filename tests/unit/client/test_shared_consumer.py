@@ -44,7 +44,7 @@ class FakeMembership:
         All requests.
     refusals : list of Exception
         For the next requests that settle.
-    own : object or None
+    own_queue : object or None
         The queue, if it is the membership of an owner's process.
     waits : Event
         Set when a take finds nothing.
@@ -58,7 +58,7 @@ class FakeMembership:
         self.batches: list[Sequence[bytes] | BaseException] = []
         self.asked: list[Any] = []
         self.refusals: list[BaseException | None] = []
-        self.own: Any = None
+        self.own_queue: Any = None
         self.waits = threading.Event()
         self.meanwhile: Callable[[], object] = lambda: None
         self.left: Left | Exception = Left({"not_taken": 2})
@@ -100,7 +100,7 @@ class FakeMembership:
 
     def here(self, do: Callable[[Any], Any]) -> Any:
         """Do something with a queue of its own, if this is an owner's process."""
-        return do(self.own) if self.own is not None else None
+        return do(self.own_queue) if self.own_queue is not None else None
 
     def wake(self) -> None:
         self.was_woken += 1
@@ -255,12 +255,8 @@ class OwnQueue:
     def group(self, name: str) -> OwnQueue:
         return self
 
-    def ack_in_hand(self, receipts: object) -> bool:
-        self.batches.insert(0, [b"finished"])
-        return True
-
-    def make_durable(self) -> None:
-        """Nothing is to be synced."""
+    def ack_same(self, deliveries: object) -> bool:
+        return False
 
     def fetch(self, count_max: int, is_over: Callable[[], bool]) -> list[bytes]:
         if not self.batches:
@@ -275,17 +271,17 @@ def test_getting_in_the_owner_s_process_is_one_step() -> None:
     """Nothing is in hand between; what another thread has taken ahead comes first."""
     parts = Parts([b"d"])
     parts.side.wait_for_more(1.0)
-    parts.membership.own = OwnQueue([b"a"], [b"b", b"c"])
-    assert [parts.side.get(1.0), parts.side.get(1.0)] == [b"d", b"finished"]
-    assert parts.side.get(1.0) == b"a"
+    parts.membership.own_queue = OwnQueue([b"a"], [b"b", b"c"])
+    assert [parts.side.get(1.0), parts.side.get(1.0)] == [b"d", b"a"]
     assert parts.side.get_many(2, None) == [b"b", b"c"]
+    assert parts.membership.settled == [("ack", [0])]  # what another owner has leased is named to this one
     assert parts.in_hand() == []
 
 
 def test_a_get_in_the_owner_s_process_ends_with_its_time() -> None:
     """It waits as long as it was asked to, and longer than one wait of its owner."""
     parts = Parts()
-    parts.membership.own = OwnQueue()
+    parts.membership.own_queue = OwnQueue()
     with pytest.raises(Empty):
         parts.side.get(0.0)
     assert parts.side.get(1.0) == b"late"

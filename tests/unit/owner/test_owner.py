@@ -243,12 +243,12 @@ def test_an_acknowledgement_in_the_owner_s_process_tells_why_it_is_refused(queue
     side = owner.queue.group("default")
     wait_until(lambda: side.in_flight_count == 0)
     with pytest.raises(LeaseExpiredError):
-        direct.ack(owner.queue, "default", [(ended, 0)])
+        owner.perform(session, Settle("default", "ack", [(ended, 0)]), (), never)
     assert side.progress.taken_away == {}
     owner.perform(session, Take("default", done, 1, None, None), (), never)
     offset = next(iter(side.leased))
     for _ in range(2):
-        assert direct.ack(owner.queue, "default", [(done, offset)])
+        assert owner.perform(session, Settle("default", "ack", [(done, offset)]), (), never) == (Done({}), [])
 
 
 def test_a_fetch_that_is_over_takes_nothing(queue: PersistentQueue) -> None:

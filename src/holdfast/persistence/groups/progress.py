@@ -188,7 +188,8 @@ class GroupProgress:
     def _number(self, offsets: Iterable[int], number: int) -> None:
         """Record under which number messages are in hand; 0: under none."""
         if number and not (self.dead or self.returned or self._held or self._held_runs or self.taken_away):
-            self.numbers.update(dict.fromkeys(offsets, number))  # nearly always, and what the loop would do
+            for offset in offsets:  # nearly always, and what the loop below would do
+                self.numbers[offset] = number
             return
         for offset in offsets:
             if number and self.is_out(offset):  # no dead letter is handed out, and nothing that a vote holds

@@ -90,7 +90,7 @@ class PendingCommitRecords:
         if not commit_record.has_consequences:
             self._settled.add(nonce)
         other = self._unanswered.get(thread, nonce)
-        if count_of(other) > count_of(nonce):
+        if other != nonce and count_of(other) > count_of(nonce):
             self._end_if_settled(nonce)
             return
         self._unanswered[thread] = nonce
@@ -184,7 +184,8 @@ class PendingCommitRecords:
         with self._lock:
             nonce = self._unanswered.get(thread)
             if nonce is not None and count_of(nonce) <= count:
-                self._answered(nonce)
+                del self._unanswered[thread]
+                self._end_if_settled(nonce)
 
     def latest_count(self, thread: bytes) -> int:
         """Return the count of the request whose answer a thread waits for; -1: it waits for none that is known."""

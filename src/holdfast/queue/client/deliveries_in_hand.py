@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from holdfast.clock import Clock
 from holdfast.errors import LeaseExpiredError, StaleReceiptError
@@ -42,14 +43,29 @@ class DeliveriesInHand:
         self._lock = threading.Lock()
         self._leases = Leases(clock.monotonic)
         self._lifecycle = Lifecycle()
+        self._taking: set[int] = set()
+        self._settling: list[Sequence[Delivery]] = []
         self._ahead: deque[tuple[Delivery, float]] = deque()
 
-    def end_former(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that leases have ended whose messages come again. The caller holds the lock."""
-        for each in deliveries:
-            former = self._leases.by_offset.get(each.offset)
-            if former is not None:
-                former.has_expired = former.is_settled = True
+    def have_in_hand(self, deliveries: Sequence[Delivery], lease_seconds: float | None) -> None:
+        """Note what was taken; None: the read side of this process has leased it.
+
+        If a message comes again, its lease before has ended.
+        """
+        with self._lock:
+            if self._leases.by_offset:
+                self._leases.run_out()
+                for each in deliveries:
+                    former = self._leases.by_offset.get(each.offset)
+                    if former is not None:
+                        former.has_expired = former.is_settled = True
+            if lease_seconds is None:
+                self._leases.adopt(deliveries)
+            else:
+                self._leases.grant(deliveries, lease_seconds)
+
+    def part_with(self, deliveries: Sequence[Delivery]) -> None:
+        """Share no object with the read side of this process any more."""
 
     def take_back(self, deliveries: Sequence[Delivery], error: BaseException) -> None:
         """Have deliveries in hand again: nothing was done, or it may have been, and may be asked again. ADR 50.
@@ -85,6 +101,27 @@ class DeliveriesInHand:
             "this process was found dead, as if it was stopped for long, and its messages were given back",
             offset=deliveries[0].offset,
         )
+
+    # -- What its membership asks ------------------------------------------------------------------------------------
+
+    def numbers_in_hand(self) -> list[int]:
+        """Return the delivery numbers of what is in hand, or is being taken or settled.
+
+        Another owner may begin: from here on upkeep looks at their leases.
+        """
+        self._upkeep.wake()
+        with self._lock:
+            in_hand = chain(self._leases.by_offset.values(), *self._settling)
+            return list({*self._taking, *(each.number for each in in_hand)})
+
+    def lose_session(self) -> None:
+        """Note that all deliveries in hand are stale: the session was found dead."""
+        self.lose(list(self._leases.by_offset.values()))
+
+    def _in_hand_count(self, holder: Holder | None) -> int:
+        """Return how many messages are in hand here, but for those of a transaction that takes."""
+        with self._lock:
+            return sum(holder is None or each.holder is not holder for each in self._leases.by_offset.values())
 
     # -- Taken ahead -------------------------------------------------------------------------------------------------
 
@@ -147,6 +184,7 @@ class DeliveriesInHand:
 
     def hold(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
         """Give deliveries that a receiver has into the hands of a transaction."""
+        self.part_with(deliveries)
         with self._lock:
             self._lifecycle.check_alive()
             self._leases.check(deliveries, None)

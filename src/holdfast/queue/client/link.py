@@ -422,7 +422,7 @@ def _end_of(reply: AnyReply) -> int:
     if type(reply) is Offsets:
         return reply.first + reply.count
     if type(reply) is Taken:
-        return max(offset for offset, *_ in reply.messages) + 1
+        return max(reply.messages)[0] + 1
     return 0
 
 

@@ -104,6 +104,12 @@ class Membership:
         return isinstance(self._link, OwnerLink)
 
     @property
+    def own_queue(self) -> OwnedQueue | None:
+        """The queue, if this process owns it now."""
+        link = self._link
+        return link.queue if isinstance(link, OwnerLink) else None
+
+    @property
     def known_end(self) -> int:
         """Offset behind the last message that the owner of now has told of; 0 if there is none."""
         link = self._link

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import chain
 
 from holdfast.clock import Clock
 from holdfast.errors import (
@@ -76,8 +75,6 @@ class SharedConsumer(DeliveriesInHand):
         self._redact = redact
         self._large_payloads = large_payloads
         self._renewals = LeaseRenewals(self._leases, self._lock, self._ask_extend)
-        self._taking: set[int] = set()
-        self._settling: list[Sequence[Delivery]] = []
         self._given_up: list[int] = []
         self._deliveries_max = 0
         self._draining = SharedDraining(clock, membership, group)
@@ -139,6 +136,8 @@ class SharedConsumer(DeliveriesInHand):
         holder: Holder | None,
         lease_seconds: float | None,
     ) -> list[Delivery]:
+        if finished and self._ack_here(finished):
+            finished = ()
         while True:
             seconds = self._seconds_to_wait(deadline)
             if self._ahead and not finished and (claimed := self.claim_ahead(holder, lease_seconds, self.extend)):
@@ -212,32 +211,18 @@ class SharedConsumer(DeliveriesInHand):
         is_over: Callable[[], bool] = never,
     ) -> list[Delivery]:
         number = self._membership.next_number()
+        take = Take(self.group, number, count_max, lease_seconds, seconds, list(finished))
         self._taking.add(number)
         must_look = ending = self._must_look()
         if is_over is not never:
             must_look = lambda: ending() or is_over()  # noqa: E731  # most takes have none
         try:
-            here = self._membership.here(
-                lambda queue: direct.take(
-                    queue, self.group, finished, number, count_max, lease_seconds, seconds, must_look
-                )
-            )
-            if here is not None:
-                handed, self._deliveries_max = here
-                granted_seconds = handed[0].lease_seconds
-                deliveries = [Delivery(self, each.record, each.delivery_count, holder, number) for each in handed]
-            else:
-                take = Take(self.group, number, count_max, lease_seconds, seconds, list(finished))
-                reply, payloads, _ = self._membership.ask(take, (), seconds, must_look)
-                assert isinstance(reply, Taken), "an owner answers a take by messages or an error"
-                granted_seconds = reply.lease_seconds
-                deliveries = self._taken(reply, payloads, holder, number)
-            with self._lock:
-                if self._leases.by_offset:
-                    self.end_former(deliveries)
-                self._leases.grant(deliveries, granted_seconds)
-            self._upkeep.wake_by(time.monotonic() + granted_seconds * LOOK)
-            if self._lifecycle.refusal is not None:  # behind the line above: what was not given back by then is now
+            deliveries = self._take_here(take, must_look)
+            if deliveries is None:
+                deliveries = self._take_there(take, holder, must_look)
+            elif holder is not None:
+                self.hold(deliveries, holder)
+            if self._lifecycle.refusal is not None:  # behind the lines above: what was not given back by then is now
                 self._give_back()
                 raise self._lifecycle.refusal()
             return deliveries
@@ -249,15 +234,32 @@ class SharedConsumer(DeliveriesInHand):
         finally:
             self._taking.discard(number)
 
-    def _taken(self, reply: Taken, payloads: Sequence[bytes], holder: Holder | None, number: int) -> list[Delivery]:
-        """Return the deliveries of a take by another process."""
+    def _take_here(self, take: Take, must_look: Callable[[], bool]) -> list[Delivery] | None:
+        """Take from the read side of this process; None if it owns nothing.
+
+        That leases them, and knows which are open: they need no upkeep until another process owns the queue.
+        """
+        here = None if take.finished else self._membership.here(lambda queue: direct.take(queue, take, self, must_look))
+        if here is None:
+            return None
+        deliveries, self._deliveries_max = here
+        self.have_in_hand(deliveries, None)
+        return deliveries
+
+    def _take_there(self, take: Take, holder: Holder | None, must_look: Callable[[], bool]) -> list[Delivery]:
+        """Have the owner asked for messages, and lease them here too."""
+        reply, payloads, _ = self._membership.ask(take, (), take.timeout, must_look)
+        assert isinstance(reply, Taken), "an owner answers a take by messages or an error"
         self._deliveries_max = reply.deliveries_max
         if reply.places:
             payloads = self._large_payloads.fill_in(reply, payloads)
-        return [
-            Delivery(self, (offset, timestamp, headers, payload, 0, 0), delivery_count, holder, number)
+        deliveries = [
+            Delivery(self, (offset, timestamp, headers, payload, 0, 0), delivery_count, holder, take.number)
             for (offset, timestamp, headers, delivery_count), payload in zip(reply.messages, payloads, strict=True)
         ]
+        self.have_in_hand(deliveries, reply.lease_seconds)
+        self._upkeep.wake_by(time.monotonic() + reply.lease_seconds * LOOK)
+        return deliveries
 
     def check_taking(self) -> None:
         """Refuse if takes are refused: the handle was shut down at once, or closed."""
@@ -271,7 +273,24 @@ class SharedConsumer(DeliveriesInHand):
 
     def ack(self, deliveries: Sequence[Delivery], holder: Holder | None = None) -> None:
         """Finish deliveries, all in one step; raises StaleReceiptError, and changes nothing, if one is stale."""
-        self._settle_by(self._ask_ack, deliveries, holder)
+        if not deliveries or (holder is None and self._ack_here(deliveries)):
+            return
+        self._settle_by(lambda live: self._ask_settle("ack", live), deliveries, holder)
+
+    def _ack_here(self, deliveries: Sequence[Delivery]) -> bool:
+        """Finish what the read side of this process has leased; False if one is not of it, or not in hand."""
+        if self._lifecycle.refusal is not None:
+            self._lifecycle.check_alive()
+        if not self._membership.here(lambda queue: direct.ack(queue, self.group, deliveries)):
+            return False
+        with self._lock:
+            self._leases.forget(deliveries)
+        return True
+
+    def part_with(self, deliveries: Sequence[Delivery]) -> None:
+        """Have the read side of this process lease other objects."""
+        if (queue := self._membership.own_queue) is not None:
+            queue.part_with(self.group, deliveries)
 
     def nack(
         self,
@@ -332,6 +351,7 @@ class SharedConsumer(DeliveriesInHand):
                 if self._lifecycle.refusal is not None:
                     self._lifecycle.check_alive()
                 self._leases.run_out()
+                self._leases.forget([each for each in live if each.is_settled])  # by the read side of this process
                 self._leases.check(live, holder)
                 is_ending = True
                 self._leases.end(live)  # first: no other thread settles them too
@@ -352,11 +372,6 @@ class SharedConsumer(DeliveriesInHand):
         why = None if failure is None else (failure.reason, failure.detail, failure.exception, failure.trace)
         self._membership.ask(Settle(self.group, verb, receipts_of(deliveries), seconds, why))
 
-    def _ask_ack(self, deliveries: Sequence[Delivery]) -> None:
-        receipts = receipts_of(deliveries)
-        if self._membership.here(lambda queue: direct.ack(queue, self.group, receipts)) is None:
-            self._membership.ask(Settle(self.group, "ack", receipts))
-
     def _ask_extend(self, deliveries: Sequence[Delivery], seconds: float | None = None) -> None:
         """Ask the owner for longer leases."""
         try:
@@ -374,18 +389,6 @@ class SharedConsumer(DeliveriesInHand):
     def is_last(self, delivery_count: int) -> bool:
         """Whether a message that was handed out so often becomes a dead letter if it fails."""
         return 0 < self._deliveries_max <= delivery_count
-
-    # -- What its membership asks ------------------------------------------------------------------------------------
-
-    def numbers_in_hand(self) -> list[int]:
-        """Return the delivery numbers of what is in hand, or is being taken or settled."""
-        with self._lock:
-            in_hand = chain(self._leases.by_offset.values(), *self._settling)
-            return list({*self._taking, *(each.number for each in in_hand)})
-
-    def lose_session(self) -> None:
-        """Note that all deliveries in hand are stale: the session was found dead."""
-        self.lose(list(self._leases.by_offset.values()))
 
     # -- Upkeep ------------------------------------------------------------------------------------------------------
 
@@ -450,11 +453,6 @@ class SharedConsumer(DeliveriesInHand):
     def ending(self) -> ShutDown:
         """Return the error that counts the messages left."""
         return self._draining.ending(self._in_hand_count(None))
-
-    def _in_hand_count(self, holder: Holder | None) -> int:
-        """Return how many messages are in hand here, but for those of a transaction that takes."""
-        with self._lock:
-            return sum(holder is None or each.holder is not holder for each in self._leases.by_offset.values())
 
     def _give_back(self) -> None:
         with self._lock:

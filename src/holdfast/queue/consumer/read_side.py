@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import repeat
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.errors import NOTHING_CAME, Empty, ShutDown, StorageError, TransactionStateError
@@ -36,7 +36,7 @@ from holdfast.queue.consumer.draining import Draining, Left, shut_down_with
 from holdfast.queue.consumer.pausing import Pausing
 from holdfast.queue.consumer.redelivery import Redelivery
 from holdfast.queue.dispatch.deferred_messages import EXPIRED
-from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
+from holdfast.queue.dispatch.delivery import Deliverer, Delivery, Holder, Leases
 from holdfast.queue.dispatch.dispatcher import Dispatcher
 from holdfast.queue.dispatch.log_cursor import GroupLog
 from holdfast.queue.dispatch.progress_store import ProgressStore
@@ -183,14 +183,17 @@ class ReadSide:
         lease_seconds: float | None = None,
         *,
         number: int = 0,
+        deliverer: Deliverer | None = None,
     ) -> list[Delivery]:
         """Take up to ``count_max`` messages and lease them: to their receiver, or to the transaction that is holder.
 
-        A redelivered message comes alone. ``number``: the take's delivery number, if another process takes.
+        A redelivered message comes alone. ``number``: the take's delivery number, if a session takes. ``deliverer``:
+        who settles them; None: this read side.
         """
 
         def lease(records: list[Record]) -> list[Delivery]:  # the group may begin, or be configured, while it waits
-            return self._lease(records, holder, self._lease_seconds if lease_seconds is None else lease_seconds, number)
+            seconds = self._lease_seconds if lease_seconds is None else lease_seconds
+            return self._lease(records, holder, seconds, number, deliverer or self)
 
         return self._take(count_max, timeout, lease, alone=True, holder=holder)
 
@@ -286,12 +289,14 @@ class ReadSide:
         self._leave(records)
         return records, ticket
 
-    def _lease(self, records: list[Record], holder: Holder | None, seconds: float, number: int) -> list[Delivery]:
+    def _lease(
+        self, records: list[Record], holder: Holder | None, seconds: float, number: int, deliverer: Deliverer
+    ) -> list[Delivery]:
         counts = self._require_progress_store().deliver(records, number)
         if len(records) == 1:  # half the time of the line below for one
-            deliveries = [Delivery(self, records[0], counts[0], holder, number)]
+            deliveries = [Delivery(deliverer, records[0], counts[0], holder, number)]
         else:
-            deliveries = list(map(Delivery, repeat(self), records, counts, repeat(holder), repeat(number)))
+            deliveries = list(map(Delivery, repeat(deliverer), records, counts, repeat(holder), repeat(number)))
         self._grant(deliveries, seconds)
         return deliveries
 
@@ -329,11 +334,18 @@ class ReadSide:
 
         False, and nothing is done, if one is not in hand: :meth:`find` tells why.
         """
+        return self._ack_found(self._leases.named, receipts)
+
+    def ack_same(self, deliveries: Sequence[Delivery]) -> bool:
+        """As :meth:`ack_in_hand`, for deliveries of this read side; False if one is of another one, or not in hand."""
+        return self._ack_found(self._leases.same, deliveries)
+
+    def _ack_found(self, find: Callable[[Any], list[Delivery] | None], named: Sequence[Any]) -> bool:
         self.give_back_due()
         with self._take_lock:
             if self._lifecycle.refusal is not None:
                 self._lifecycle.check_alive()
-            deliveries = self._leases.named(receipts)
+            deliveries = find(named)
             if not deliveries:
                 return deliveries is not None
             _, has_moved = self._finish_leased(deliveries, sorted([each.record for each in deliveries]))
@@ -476,7 +488,7 @@ class ReadSide:
         last = set(self._redelivery.fail(store, deliveries, delay, failure, by_owner=by_owner))
 
         def follow() -> None:
-            self._leases.end([each for each in deliveries if not each.is_settled])
+            self._leases.end([each for each in deliveries if self._leases.by_offset.get(each.offset) is each])
             self._dispatcher.give_back([each.record for each in deliveries if each not in last])
             self._dispatcher.deferred.leave([each.record for each in deliveries if each in last])
 
@@ -563,6 +575,14 @@ class ReadSide:
         with self._take_lock:
             self._lifecycle.check_alive()
             return self._leases.named(receipts)
+
+    def part_with(self, deliveries: Sequence[Delivery]) -> None:
+        """Have other objects for deliveries of this read side: their receiver gives them to a transaction."""
+        with self._take_lock:
+            for each in self._leases.same(deliveries) or ():
+                copy = Delivery(self, each.record, each.delivery_count, None, each.number)
+                copy.lease_seconds, copy.expires_at, copy.is_open = each.lease_seconds, each.expires_at, each.is_open
+                self._leases.by_offset[each.offset] = copy
 
     def find(self, number: int, offset: int) -> Delivery | Standing:
         """Return the delivery of a message that is in hand under this number, or else what became of it."""
@@ -1081,7 +1101,8 @@ class ReadSide:
         if given_back and self._progress_store is not None:
             with suppress(StorageError):  # then they count as handed out once more
                 self._redelivery.release(self._progress_store, given_back, by_owner=True)
-        self._leases.end(deliveries)
+        self._leases.end(given_back)
+        self._leases.by_offset.clear()  # what is kept stays in the hands of its session
         self._dispatcher.must_read_anew = True
 
     def close(self, keep: Callable[[int], bool] | None = None) -> None:

@@ -358,6 +358,20 @@ class Leases:
             by_offset[delivery.offset] = delivery
         self.next_due = min(self.next_due, expires_at)
 
+    def adopt(self, deliveries: Sequence[Delivery]) -> None:
+        """Note deliveries, at least one, that another one has leased: all at once."""
+        by_offset = self.by_offset
+        for delivery in deliveries:
+            by_offset[delivery.offset] = delivery
+        self.next_due = min(self.next_due, deliveries[0].expires_at)
+
+    def forget(self, deliveries: Sequence[Delivery]) -> None:
+        """Forget deliveries that another one has settled."""
+        by_offset = self.by_offset
+        for delivery in deliveries:
+            if by_offset.get(delivery.offset) is delivery:
+                del by_offset[delivery.offset]
+
     def end(self, deliveries: Sequence[Delivery]) -> None:
         """End leases whose deliveries are settled."""
         by_offset = self.by_offset
@@ -412,6 +426,14 @@ class Leases:
                 return None
             found[offset] = delivery
         return list(found.values())
+
+    def same(self, deliveries: Sequence[Delivery]) -> list[Delivery] | None:
+        """Return deliveries, each once; None unless these very objects are leased, and their receivers have them."""
+        find = self.by_offset.get
+        for delivery in deliveries:
+            if find(delivery.offset) is not delivery or delivery.holder is not None:
+                return None
+        return list(deliveries) if len(deliveries) == 1 else list(dict.fromkeys(deliveries))
 
     def check(self, deliveries: Sequence[Delivery], holder: Holder | None) -> list[Record]:
         """Return the records of deliveries in offset order.

@@ -215,7 +215,7 @@ class Dispatcher:
             self._has_ends = False
         read_bytes = 0
         while len(ready) < wanted_count and (not ready or read_bytes < TAKE_BYTES):
-            records = self._read(count_max)
+            records = self._read(count_max - len(ready))  # no more than is wanted: then all of it is handed out
             if not records:
                 return
             first, last = records[0], records[-1]  # of one data file

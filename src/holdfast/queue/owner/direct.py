@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
-from holdfast.errors import NOTHING_CAME, Empty, LeaseExpiredError
+from holdfast.errors import NOTHING_CAME, Empty
 from holdfast.queue.consumer.read_side import ReadSide
-from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.dispatch.delivery import Deliverer, Delivery
 from holdfast.queue.owner.owned_queue import OwnedQueue
-from holdfast.queue.protocol.messages import Receipt, Settle
+from holdfast.queue.protocol.messages import Take
 
 Found = TypeVar("Found", Delivery, bytes)
 
@@ -61,47 +62,29 @@ def fetch(
 
 
 def take(
-    queue: OwnedQueue,
-    group: str,
-    finished: Sequence[Receipt],
-    number: int,
-    count_max: int,
-    lease_seconds: float | None,
-    timeout: float | None,
-    is_over: Callable[[], bool],
+    queue: OwnedQueue, take: Take, deliverer: Deliverer, is_over: Callable[[], bool]
 ) -> tuple[list[Delivery], int]:
-    """Finish deliveries, and take others under a delivery number; return those of the owner, at least one.
+    """Take messages, and finish none; return their deliveries, at least one.
 
-    Their records and counts are the messages, and they are not to be settled. The second value is as of ``Taken``.
-    Raises as :func:`fetch` and :func:`ack`.
+    ``deliverer`` settles them. The second value is as of ``Taken``. Raises as :func:`fetch`.
     """
-    side = queue.group(group)
-    if finished:
-        ack(queue, group, finished)
+    side = queue.group(take.group)
     try:
-        found = side.receive(count_max, 0, None, lease_seconds, number=number)
+        found = side.receive(take.count_max, 0, None, take.lease, number=take.number, deliverer=deliverer)
     except Empty:
-        receive = lambda: side.receive(count_max, 0, None, lease_seconds, number=number)  # noqa: E731
-        found = wait_and(receive, side, timeout, is_over)
+        receive = partial(side.receive, take.count_max, 0, None, take.lease, number=take.number, deliverer=deliverer)
+        found = wait_and(receive, side, take.timeout, is_over)
     return found, side.deliveries_max
 
 
-def ack(queue: OwnedQueue, group: str, receipts: Sequence[Receipt]) -> bool:
-    """Finish deliveries, all in one step, as durably as the policy says; return True.
+def ack(queue: OwnedQueue, group: str, deliveries: Sequence[Delivery]) -> bool:
+    """Finish deliveries of :func:`take`, all in one step, as durably as the policy says.
 
-    Raises
-    ------
-    LeaseExpiredError, StaleReceiptError
-        One is not in hand any more; nothing was done.
+    False, and nothing is done, if one is of an owner before, or not in hand any more.
     """
     side = queue.group(group)
-    if not side.ack_in_hand(receipts):  # seldom, and then this tells why
-        settle = Settle(group, "ack", list(receipts))
-        try:
-            queue.settle(settle)
-        except LeaseExpiredError as error:  # the caller hears of it for sure
-            queue.forget_taken_away(settle, error)
-            raise
+    if not side.ack_same(deliveries):
+        return False
     side.make_durable()
     return True
 

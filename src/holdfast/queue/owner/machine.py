@@ -470,5 +470,5 @@ class Machine:
 
 def _check_receipts(session: int, receipts: Sequence[Receipt]) -> None:
     """Raise SessionLostError unless all deliveries are those of the session."""
-    if any(number >> SESSION_SHIFT != session for number, _ in receipts):
+    if {number >> SESSION_SHIFT for number, _ in receipts} - {session}:
         raise SessionLostError(f"a delivery is not of session {session:08x}")

@@ -415,6 +415,11 @@ class OwnedQueue:
                 )
         return found
 
+    def part_with(self, group: str, deliveries: Sequence[Delivery]) -> None:
+        """Have other objects for deliveries that the owner's own handle has, and gives to a transaction."""
+        if (side := self._opened.get(group)) is not None:
+            side.part_with(deliveries)
+
     def forget_taken_away(self, request: AnyRequest, error: LeaseExpiredError) -> None:
         """Forget what a session was told: that a delivery was taken away. Its answer has arrived."""
         if isinstance(request, Settle | Commit):

@@ -39,11 +39,14 @@ class AnsweredRequests:
         UsageError
             It was answered, and the answer has arrived: this is an old copy.
         """
-        self.note_thread(commit_record)
         found = self._pending.find(commit_record.nonce)
-        if found is not None or not commit_record.session:
+        if not commit_record.session:
             return found
         thread, count = thread_of(commit_record.nonce), count_of(commit_record.nonce)
+        if thread not in self._counts:
+            self.note_thread(commit_record)
+        if found is not None:
+            return found
         if count <= self._counts[thread]:
             raise UsageError(
                 f"request {count} of thread {thread.hex()} was answered before: this old copy of it is not done again"

@@ -269,6 +269,8 @@ class WriteSide(Upkeep):
                 self._capacity.check_fits(len(payloads))
                 if not may_append or not self._capacity.has_space(len(payloads), size):
                     return None
+            if not dedup_id:
+                return self._append_batch(payloads, headers, commit_record), True
             append = lambda: self._append_batch(payloads, headers, commit_record)  # noqa: E731
             return self.deduplication.append(dedup_id, append), True
 

@@ -122,6 +122,8 @@ class FrameDecoder:
         """
         if self._error is not None:
             raise self._error
+        if not self._more and self._position == len(self._buffer):  # behind each frame that came alone
+            return None
         try:
             return self._next()
         except ProtocolError as error:
@@ -149,7 +151,8 @@ class FrameDecoder:
             self._join()
         start = self._position
         self._position = start + size
-        return Frame(kind, request_id, *_contents(self._buffer, start, self._position, count, body_size))
+        body, payloads = _contents(self._buffer, start, self._position, count, body_size)
+        return Frame(kind, request_id, body, payloads)
 
 
 def _check_header(size: int, version: int, kind: int, zero: int, count: int, _: int, body_size: int) -> None:
@@ -169,7 +172,7 @@ def _contents(data: bytes, start: int, end: int, count: int, body_size: int) -> 
     lengths_at = start + HEADER.size
     body_at = lengths_at + count * _LENGTH_BYTES
     at = body_at + body_size
-    lengths = struct.unpack_from(f"<{count}I", data, lengths_at)
+    lengths = struct.unpack_from(f"<{count}I", data, lengths_at) if count else ()
     if at + sum(lengths) != end:
         raise ProtocolError(f"payloads of {sum(lengths):,} bytes in a frame that has {end - at:,} for them")
     payloads = []

@@ -223,6 +223,8 @@ class ServerLoop:
         now = self._clock.monotonic()
         stepped = self._take(events, now, ())
         for _ in range(MORE_LOOKS if stepped else 0):
+            if len(stepped) == len(self._connections):
+                break
             more = self._take(self._selector.select(0), now, stepped)
             if not more:
                 break

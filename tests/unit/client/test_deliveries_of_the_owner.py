@@ -1,0 +1,205 @@
+"""Deliveries of the handle that owns the queue: the read side leases them for it, and each is one object."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import ClosedError, Delivery, Empty, LeaseExpiredError, PersistentQueue, StaleReceiptError
+from holdfast.queue.client import shared_consumer
+from holdfast.queue.client.link import OwnerLink
+from holdfast.queue.client.shared_engine import SharedEngine
+from holdfast.queue.consumer.read_side import ReadSide
+from support.processes.threads import wait_until
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[PersistentQueue]:
+    """Return a queue that this process owns, with three messages."""
+    with PersistentQueue(tmp_path / "q", mode="shared") as queue:
+        queue.put_many([b"a", b"b", b"c"])
+        yield queue
+
+
+def engine_of(queue: PersistentQueue) -> SharedEngine:
+    """Return the engine of a handle."""
+    assert isinstance(queue._engine, SharedEngine)
+    return queue._engine
+
+
+def side_of(queue: PersistentQueue) -> ReadSide:
+    """Return the read side of the default group in the owner."""
+    own_queue = engine_of(queue).membership.own_queue
+    assert own_queue is not None
+    return own_queue.group("default")
+
+
+def succeed(queue: PersistentQueue) -> None:
+    """Let the owner close; this process is the next one."""
+    membership = engine_of(queue).membership
+    link = membership._link
+    assert isinstance(link, OwnerLink)
+    membership._abdicate(link, has_failed=False)
+    assert membership.own_queue is None
+
+
+def test_a_delivery_of_the_owner_is_one_object(queue: PersistentQueue) -> None:
+    """Both ends know it until it is acknowledged, and then neither."""
+    delivery = queue.receive(timeout=0)
+    assert side_of(queue).leased == {0: delivery}
+    assert engine_of(queue)._consumer.numbers_in_hand() == [delivery.number]
+    delivery.ack()
+    assert delivery.is_settled
+    assert side_of(queue).leased == {}
+    assert engine_of(queue)._consumer.numbers_in_hand() == []
+    with pytest.raises(StaleReceiptError):
+        delivery.ack()
+
+
+def test_one_that_is_named_twice_counts_once(queue: PersistentQueue) -> None:
+    """And if one of several is stale, none is finished."""
+    batch = queue.receive_many(2, timeout=0)
+    batch.ack([batch[0], batch[1], batch[0]])
+    last = queue.receive(timeout=0)
+    with pytest.raises(StaleReceiptError):
+        batch.ack([last, batch[0]])
+    assert not last.is_settled
+    last.ack()
+    assert queue.empty()
+
+
+@pytest.mark.parametrize("settle", [Delivery.ack, Delivery.nack, Delivery.release])
+def test_a_delivery_outlives_its_owner(queue: PersistentQueue, settle: Callable[[Delivery], None]) -> None:
+    """The next one leases it anew, as another object, and knows it by its number."""
+    delivery = queue.receive(timeout=0)
+    succeed(queue)
+    assert not delivery.is_settled
+    queue.put(b"d")
+    assert side_of(queue).leased.keys() == {0}
+    assert side_of(queue).leased[0] is not delivery
+    settle(delivery)
+    assert delivery.is_settled
+    assert side_of(queue).leased == {}
+    assert queue.get(timeout=0) == (b"a" if settle is Delivery.release else b"b")
+    assert queue.depth() == (2 if settle is Delivery.ack else 3)
+
+
+@pytest.mark.parametrize("has_succeeded", [False, True])
+def test_a_transaction_has_it_as_its_receiver_had_it(queue: PersistentQueue, has_succeeded: bool) -> None:
+    """Committed it is finished; aborted it is its receiver's again."""
+    first, second = queue.receive(timeout=0), queue.receive(timeout=0)
+    if has_succeeded:
+        succeed(queue)
+    with queue.transaction() as tx:
+        tx.ack(first)
+        tx.put(b"d")
+    assert first.is_settled
+    tx = queue.transaction()
+    tx.ack(second)
+    tx.abort()
+    assert not second.is_settled
+    second.ack()
+    assert [queue.get(timeout=0), queue.get(timeout=0)] == [b"c", b"d"]
+    assert queue.empty()
+
+
+def test_a_transaction_that_takes_gives_back_what_it_does_not_commit(queue: PersistentQueue) -> None:
+    """As in every process."""
+    tx = queue.transaction()
+    assert tx.receive(timeout=0).payload == b"a"
+    tx.abort()
+    assert side_of(queue).leased == {}
+    with queue.transaction() as tx, tx.receive(timeout=0) as delivery:
+        assert delivery.payload == b"a"
+    assert queue.depth() == 2
+
+
+def test_a_lease_ends_at_the_owner(queue: PersistentQueue) -> None:
+    """The delivery itself shows it, and another thread has the message meanwhile."""
+    delivery = queue.receive(timeout=0, lease_seconds=0.001)
+    wait_until(lambda: side_of(queue).in_flight_count == 0)
+    assert delivery.has_expired
+    again = queue.receive(timeout=1)
+    assert (again.offset, again.delivery_count) == (0, 2)
+    with pytest.raises(LeaseExpiredError):
+        delivery.ack()
+    again.ack()
+
+
+def test_a_message_that_comes_again_ends_the_delivery_that_its_handle_still_has(queue: PersistentQueue) -> None:
+    """The read side has given it back, and the handle has not been asked for it since."""
+    former = queue.receive(timeout=0)
+    side_of(queue).release([former])
+    again = queue.receive(timeout=0)
+    assert again.offset == former.offset
+    assert former.is_settled
+    again.ack()
+
+
+def test_what_is_open_needs_no_upkeep_until_another_process_owns(queue: PersistentQueue) -> None:
+    """The read side sees that its block is open; a client has to say so."""
+    upkeep = engine_of(queue)._upkeep
+    with queue.receive(timeout=0, lease_seconds=0.05) as delivery:
+        assert upkeep._due == math.inf
+        assert upkeep._thread is None
+        wait_until(lambda: delivery.expires_at - delivery.lease_seconds > side_of(queue)._leases.monotonic() - 0.05)
+        engine_of(queue)._consumer.numbers_in_hand()
+        wait_until(lambda: upkeep._due < math.inf)
+    assert delivery.is_settled
+
+
+def test_what_the_read_side_has_settled_is_not_settled_again(queue: PersistentQueue) -> None:
+    """Another thread has acknowledged it, and its handle has not taken note yet."""
+    delivery = queue.receive(timeout=0)
+    assert side_of(queue).ack_same([delivery])
+    with pytest.raises(StaleReceiptError):
+        delivery.ack()
+
+
+def test_a_loop_finishes_what_it_has_left_behind(queue: PersistentQueue) -> None:
+    """With the next take, as in every process."""
+    loop = queue.consume(prefetch=2, timeout=0)
+    assert [next(loop).payload, next(loop).payload] == [b"a", b"b"]
+    assert side_of(queue).leased.keys() == {0, 1}
+    assert next(loop).payload == b"c"
+    assert side_of(queue).leased.keys() == {2}
+    assert list(loop) == []
+    assert queue.empty()
+
+
+def test_what_was_taken_behind_the_end_is_given_back(queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handle was closed while the read side leased it."""
+    side, consumer, receive = side_of(queue), engine_of(queue)._consumer, ReadSide.receive
+
+    def close_behind(*arguments: Any, **options: Any) -> list[Delivery]:
+        deliveries = receive(*arguments, **options)
+        consumer._lifecycle.close()
+        return deliveries
+
+    monkeypatch.setattr(ReadSide, "receive", close_behind)
+    with pytest.raises(ClosedError):
+        queue.receive(timeout=0)
+    assert side.leased == {}
+
+
+def test_a_get_waits_longer_than_one_wait(queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks again until its time is over."""
+    monkeypatch.setattr(shared_consumer, "WAIT_SECONDS_MAX", 0.001)
+    queue.get_many(3, timeout=0)
+    with pytest.raises(Empty):
+        queue.get(timeout=0.01)
+
+
+def test_a_failed_nack_of_a_message_whose_lease_runs_out_meanwhile_changes_nothing(queue: PersistentQueue) -> None:
+    """The read side gives it back once."""
+    delivery = queue.receive(timeout=0, lease_seconds=0.001)
+    wait_until(lambda: side_of(queue).in_flight_count == 0)
+    with pytest.raises(LeaseExpiredError):
+        delivery.nack()
+    again = queue.receive(timeout=1)
+    assert again.delivery_count == 2
+    again.ack()
