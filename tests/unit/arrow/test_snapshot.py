@@ -27,7 +27,7 @@ from holdfast.persistence.format.file_header import PositionFileHeader, block_co
 from holdfast.persistence.groups.position_entry import NO_HINT, Change, decode_entry, encode_entry, run_flags
 from holdfast.persistence.log.watermark import Watermark
 from support.arrow.range_rows import read_parts
-from support.builders.small_queues import SmallQueue, build
+from support.builders.small_queues import SmallQueue, build, tiny_files_allowed
 
 FILES = 10_000
 PER_FILE = 100
@@ -149,7 +149,7 @@ def test_a_file_that_is_gone_and_unfinished_is_missing(queue: SmallQueue) -> Non
 
 def test_files_that_were_retired_are_not_missing(queue: SmallQueue) -> None:
     """Every group has finished them."""
-    with queue.open() as opened:
+    with tiny_files_allowed(), queue.open() as opened:
         for _ in queue.waiting:
             opened.get(timeout=0)
     snapshot = take_snapshot(queue.storage, Selection(queue.root))
