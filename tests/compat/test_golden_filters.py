@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import PersistentQueue, verify
 from holdfast.persistence.format.constants import FORMAT_VERSION
-from support.builders.golden_filter import EXPRESSION, GROUP
 from support.builders.takes import taken
+from support.golden.golden_filter import EXPRESSION, GROUP
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.glob("filter-v*"))

@@ -10,7 +10,7 @@ import pytest
 from holdfast import PersistentQueue, TransactionStateError, verify
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.format.constants import FORMAT_VERSION
-from support.builders.golden_joint_commit import APPLICATION, NEXT, OTHER, OTHER_VERSION, PARTS, VERSION, prepare
+from support.golden.golden_joint_commit import APPLICATION, NEXT, OTHER, OTHER_VERSION, PARTS, VERSION, prepare
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.glob("joint-v*") if path.name != "joint-v1")

@@ -11,7 +11,7 @@ import pytest
 from holdfast import Empty, PersistentQueue, TransactionNotFoundError, TransactionStateError, verify
 from holdfast.persistence.format.constants import FORMAT_VERSION
 from holdfast.queue.options.settings import DEFAULTS
-from support.builders.golden_queue import (
+from support.golden.golden_queue import (
     ABORTED_ID,
     COMMITTED_ACKS_ID,
     COMMITTED_ID,

@@ -10,7 +10,7 @@ import pytest
 from holdfast import PersistentQueue, verify
 from holdfast.persistence.format.constants import FORMAT_VERSION
 from holdfast.queue.queues_joint_commits import QueuesJointCommits
-from support.builders.golden_queues_joint_commit import APPLICATION, NAMES, NEXT, VERSION
+from support.golden.golden_queues_joint_commit import APPLICATION, NAMES, NEXT, VERSION
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.glob("queues-joint-v*"))

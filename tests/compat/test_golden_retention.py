@@ -11,7 +11,8 @@ from holdfast import PersistentQueue, verify
 from holdfast.persistence.format.constants import FORMAT_VERSION
 from holdfast.persistence.groups.group_files import progress_reader, require_group
 from support.builders.clocks import FakeClock
-from support.builders.golden_retention import (
+from support.builders.handles import handle_of, pass_over
+from support.golden.golden_retention import (
     DEAD,
     GROUP_SETTINGS,
     HELD,
@@ -21,7 +22,6 @@ from support.builders.golden_retention import (
     SKIPPED,
     SLEEPS,
 )
-from support.builders.handles import handle_of, pass_over
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.glob("retention-v*"))

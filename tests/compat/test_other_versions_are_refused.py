@@ -20,7 +20,7 @@ from holdfast.persistence.format.constants import (
     HEADER_CRC,
     WRITE_MARK,
 )
-from support.builders.golden_queue import MESSAGE_COUNT
+from support.golden.golden_queue import MESSAGE_COUNT
 
 HERE = Path(__file__).parent
 OLD = sorted(path.name for path in HERE.glob("*v1"))

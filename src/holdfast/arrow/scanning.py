@@ -83,10 +83,8 @@ def scan(
         There is none of that name.
     DecodeError
         A payload does not fit, and the column ``undecodable`` was not chosen.
-    CorruptionError, RetryableError
-        Messages cannot be read, or their data file was removed after the call.
-    StorageError
-        The disk refuses.
+    CorruptionError, RetryableError, StorageError
+        Messages cannot be read, their data file was removed after the call, or the disk refuses.
     """
     import_extra("pyarrow", "arrow", "Arrow")
     import pyarrow as pa

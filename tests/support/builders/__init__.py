@@ -1,1 +1,1 @@
-"""Short ways to a queue, a file or a clock that a test begins with, and to the golden directories of ``compat``."""
+"""Short ways to a queue, a file or a clock that a test begins with."""

@@ -22,12 +22,7 @@ from holdfast.persistence.filesystem.locks import Guard, SideLock
 from holdfast.persistence.filesystem.reserve import keep_reserve
 from holdfast.persistence.filesystem.storage import Storage, real_path, storage_errors
 from holdfast.persistence.format.report import RecoveryReport
-from holdfast.persistence.groups.group_files import (
-    DEFAULT_GROUP,
-    GroupInfo,
-    find_group,
-    groups_locked,
-)
+from holdfast.persistence.groups.group_files import DEFAULT_GROUP, GroupInfo, find_group, groups_locked
 from holdfast.persistence.groups.own_group import OwnGroup
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reclaim import retire_finished_files
@@ -263,15 +258,8 @@ class QueueHandle:
             message_filter = filter_of(group.settings if group is not None else None)
             progress_store = self._open_progress_store(group) if group is not None else None
             progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
-            log = GroupLog(
-                self.require_write_side(),
-                self.files,
-                path,
-                progress,
-                progress_store,
-                self._begin_default,
-                message_filter,
-            )
+            source = self.require_write_side()
+            log = GroupLog(source, self.files, path, progress, progress_store, self._begin_default, message_filter)
             self.read_side = make_read_side(
                 self.storage,
                 self.clock,
@@ -440,15 +428,8 @@ class QueueHandle:
     def _open_look_side(self) -> None:
         self.group.positions()  # raises if there is no such group
         published = PublishedEnd(self.storage, self.directory.write_mark, self.queue_id)
-        self.look_side = LookSide(
-            self.files,
-            published,
-            self.group.positions,
-            self._filter_of_the_group,
-            self.clock.time_ns,
-            self._may_have_in_hand,
-            self._is_last,
-        )
+        what = (self.files, published, self.group.positions, self._filter_of_the_group)
+        self.look_side = LookSide(*what, self.clock.time_ns, self._may_have_in_hand, self._is_last)
 
     def _is_last(self, delivery_count: int) -> bool:
         """Whether a message that was handed out so often is not delivered again, by the settings as they are known."""

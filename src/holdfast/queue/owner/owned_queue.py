@@ -45,6 +45,7 @@ from holdfast.queue.options.failure import Failure
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, Settings, read_stored
 from holdfast.queue.owner.coordinating import Coordinating
+from holdfast.queue.owner.told import taken_away
 from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.producer.write_side import WriteSide
@@ -406,7 +407,7 @@ class OwnedQueue:
             if isinstance(delivery, Delivery):
                 found.append(delivery)
             elif delivery is Standing.TAKEN_AWAY:
-                raise _taken_away(offset, is_finished=side.progress.is_finished(offset))
+                raise taken_away(offset, is_finished=side.progress.is_finished(offset))
             elif verb in ("extend", "commit") or (verb == "ack" and delivery is not Standing.FINISHED):
                 raise StaleReceiptError(
                     f"the delivery of offset {offset} was acknowledged or given back before; "
@@ -503,22 +504,6 @@ class Committing:
 
     def leave(self, delivery: Delivery, *, is_clean: bool) -> None:
         raise AssertionError("no client enters a delivery of the owner")
-
-
-def _taken_away(offset: int, *, is_finished: bool) -> LeaseExpiredError:
-    """Return the error for a delivery that its owner took away; ``is_finished``: so the message does not come again."""
-    if is_finished:
-        text = (
-            f"offset {offset} was taken away and is finished: its group was moved by seek, or skipped it, being "
-            "further behind than max_lag_age or max_lag_bytes allows, or its lease ran out and another consumer "
-            "finished it"
-        )
-    else:
-        text = (
-            f"the delivery of offset {offset} was taken away: its lease ran out, or its group was moved by seek; "
-            "work inside `with delivery:`, call extend(), or receive it with a longer lease_seconds"
-        )
-    return LeaseExpiredError(text, offset=offset)
 
 
 def place_of(delivery: Delivery) -> Place:

@@ -40,3 +40,19 @@ class Told:
         told = self.last.pop(connection, None)
         if told is not None:
             self._forget(*told)
+
+
+def taken_away(offset: int, *, is_finished: bool) -> LeaseExpiredError:
+    """Return the error for a delivery that its owner took away; ``is_finished``: so the message does not come again."""
+    if is_finished:
+        text = (
+            f"offset {offset} was taken away and is finished: its group was moved by seek, or skipped it, being "
+            "further behind than max_lag_age or max_lag_bytes allows, or its lease ran out and another consumer "
+            "finished it"
+        )
+    else:
+        text = (
+            f"the delivery of offset {offset} was taken away: its lease ran out, or its group was moved by seek; "
+            "work inside `with delivery:`, call extend(), or receive it with a longer lease_seconds"
+        )
+    return LeaseExpiredError(text, offset=offset)

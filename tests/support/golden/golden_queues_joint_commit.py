@@ -1,6 +1,6 @@
 """Makes the golden queues of a joint commit over several: run once for each format version, commit what it makes.
 
-``PYTHONPATH=tests python -m support.builders.golden_queues_joint_commit tests/compat/queues-joint-v2`` leaves two
+``PYTHONPATH=tests python -m support.golden.golden_queues_joint_commit tests/compat/queues-joint-v2`` leaves two
 queues whose process was killed in the middle of a joint commit: the part of the one is in its log, that of the other
 waits. A part that was not named is still there, and so is one of the next version.
 """

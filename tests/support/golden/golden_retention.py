@@ -1,6 +1,6 @@
 """Makes the golden queue of retention: run once for each format version, commit what it makes, never again.
 
-``PYTHONPATH=tests python -m support.builders.golden_retention tests/compat/retention-v2`` leaves a queue that was
+``PYTHONPATH=tests python -m support.golden.golden_retention tests/compat/retention-v2`` leaves a queue that was
 killed with every setting of retention. Its default group has skipped messages, one while a session had it in hand. A
 group that nothing had open has skipped others. A dead letter and a vote were not skipped.
 """

@@ -1,6 +1,6 @@
 """Makes the golden queue of the present format version: run once for each version, commit what it makes, never again.
 
-``PYTHONPATH=tests python -m support.builders.golden_queue tests/compat/v2`` leaves a queue with three data files (two
+``PYTHONPATH=tests python -m support.golden.golden_queue tests/compat/v2`` leaves a queue with three data files (two
 sealed by rolling, one cut short as a killed process leaves it), batches, headers, an empty payload, two groups,
 acknowledgements out of order, and transactions: one that committed puts and acknowledgements, one that was prepared and
 committed, one that was prepared and aborted, one of acknowledgements only, and one that is prepared and not decided;

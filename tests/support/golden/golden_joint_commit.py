@@ -1,6 +1,6 @@
 """Makes the golden queue of joint commits: run once for each format version, commit what it makes, never again.
 
-``PYTHONPATH=tests python -m support.builders.golden_joint_commit tests/compat/joint-v2`` leaves a queue whose process
+``PYTHONPATH=tests python -m support.golden.golden_joint_commit tests/compat/joint-v2`` leaves a queue whose process
 was killed in the middle of a joint commit: one of its three parts is in the log, a part that was not named is still
 there, and so is one of the next version. Another application has committed before.
 """

@@ -1,6 +1,6 @@
 """Makes the golden queue of filters: run once for each format version, commit what it makes, never again.
 
-``PYTHONPATH=tests python -m support.builders.golden_filter tests/compat/filter-v2`` leaves a queue whose process was
+``PYTHONPATH=tests python -m support.golden.golden_filter tests/compat/filter-v2`` leaves a queue whose process was
 killed. Its group has a filter, and has finished some messages unread.
 """
 
