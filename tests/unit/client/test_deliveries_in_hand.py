@@ -73,9 +73,17 @@ def handed_out_again() -> tuple[DeliveriesInHand, Delivery, Delivery]:
     hand, former, later = in_hand(), delivery(7), delivery(7)
     hand._leases.grant([former], 30)
     hand._leases.end([former])  # as the one who settles it does first
-    hand.end_former([later])
-    hand._leases.grant([later], 30)
+    hand.have_in_hand([later], 30)
     return hand, former, later
+
+
+def test_a_message_that_comes_again_ends_its_delivery_before() -> None:
+    """The owner hands it out again only once that lease has ended."""
+    hand, former, later = in_hand(), delivery(7), delivery(7)
+    hand.have_in_hand([former], 30)
+    hand.have_in_hand([later], 30)
+    assert (former.has_expired, former.is_settled) == (True, True)
+    assert hand.check([later], None) == [later.record]  # type: ignore[arg-type]
 
 
 def test_who_hears_that_a_lease_has_ended_takes_nothing_from_another_thread() -> None:

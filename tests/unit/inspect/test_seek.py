@@ -625,3 +625,13 @@ def test_a_time_just_behind_what_is_gone_has_all_its_messages(tmp_path: Path) ->
         assert queue.groups.seek("default", at) == GroupStart(oldest, is_complete=True)
         assert queue.groups.seek("default", at - timedelta(seconds=59)) == GroupStart(oldest, is_complete=True)
         assert queue.groups.seek("default", at - timedelta(seconds=61)) == GroupStart(oldest, is_complete=False)
+
+
+def test_a_life_that_does_not_begin_leaves_the_group_where_it_is(tmp_path: Path) -> None:
+    """What is in hand stays so, and is acknowledged."""
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
+        queue.put_many([b"a", b"b"])
+        delivery = queue.receive(timeout=0)
+        queue._handle.require_read_side().seek(lambda: None)
+        delivery.ack()
+        assert queue.get(timeout=0) == b"b"

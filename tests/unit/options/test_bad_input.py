@@ -311,10 +311,12 @@ def test_a_group_name_that_cannot_be_is_refused(queue: PersistentQueue) -> None:
     assert "a" not in queue.groups.list()
 
 
-@pytest.mark.parametrize("start", ["first", -1, 2, 1.5, None, True], ids=repr)
-def test_a_group_cannot_start_where_nothing_is(queue: PersistentQueue, start: Any) -> None:
-    """An offset from 0 to the next one, or one of two words."""
-    with pytest.raises(ConfigError, match="earliest"):
+@pytest.mark.parametrize(
+    ("start", "why"), [*[(each, "earliest") for each in ("first", 1.5, None, True)], (2, "ends at offset 1")], ids=repr
+)
+def test_a_group_cannot_start_where_nothing_is(queue: PersistentQueue, start: Any, why: str) -> None:
+    """An offset from 0 to the next one, or one of the other forms."""
+    with pytest.raises(ConfigError, match=why):
         queue.groups.create("g", start=start)
     assert "g" not in queue.groups.list()
 

@@ -35,6 +35,13 @@ def client(served: Served) -> Client:
     return client
 
 
+def test_a_group_that_is_not_open_has_no_objects_to_part_with(served: Served, client: Client) -> None:
+    """It was closed meanwhile, so nothing of it is in hand."""
+    served.queue.part_with("audit", [])
+    assert served.queue.groups == []
+    assert client.take(1, 2) == [b"a", b"b"]
+
+
 # -- Groups and settings ---------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,9 +9,10 @@ import click
 from holdfast.cli.display import write_table
 from holdfast.cli.ending import DAMAGED, exit_with
 from holdfast.cli.opening import json_option, looking, queue_argument, sharing
-from holdfast.cli.output import damage_document, span, write_json
+from holdfast.cli.output import Document, damage_document, span, write_json
 from holdfast.cli.text import counted, duration, offsets, size
 from holdfast.log import printable
+from holdfast.persistence.format.commit_record import PartOf
 from holdfast.queue.prepared.prepared_transactions import PreparedTransaction
 
 _id_argument = click.argument("transaction_id", metavar="ID")
@@ -38,7 +38,7 @@ def prepared(path: Path, as_json: bool) -> None:
                     "ack_count": each.ack_count,
                     "size_bytes": each.size_bytes,
                     "coordinator": None if each.coordinator is None else str(each.coordinator),
-                    "part_of": None if each.part_of is None else asdict(each.part_of),
+                    "part_of": None if each.part_of is None else _part_document(each.part_of),
                     "damage": [damage_document(damage) for damage in each.damage],
                 }
                 for each in found
@@ -61,6 +61,12 @@ def prepared(path: Path, as_json: bool) -> None:
             ],
         )
     exit_with(DAMAGED if any(each.damage for each in found) else 0)
+
+
+def _part_document(part_of: PartOf) -> Document:
+    """Return the joint commit of a part; ``directory`` is that of the document that decides for several queues."""
+    of_several = {"directory": part_of.directory} if part_of.is_shared else {}
+    return {"application": part_of.application, "version": part_of.version, **of_several}
 
 
 def _decided_by(transaction: PreparedTransaction) -> str:

@@ -27,7 +27,7 @@ from support.processes.loops import in_a_loop, until
 OF_THREADS_ONLY = {
     QueueService: {"forget_after_fork", "open_for", "open_queue", "workers"},
     Delivery: {"comes_from", "redacted"},
-    TypedQueue: {"adopt", "close", "decode_delivery", "encode_many"},
+    TypedQueue: {"adopt", "close", "decode_delivery", "encode_many", "groups"},
     ServiceTransaction: {"call_off"},
 }
 """What other parts call, and what a service for asyncio has under ``sync``."""
