@@ -700,6 +700,7 @@ class PersistentQueue:
         start: Start = "earliest",
         stop: Start | None = None,
         *,
+        filter: str | None = None,  # as in browse
         follow: bool = False,
         timeout: float | None = None,
     ) -> LogReading:
@@ -713,6 +714,8 @@ class PersistentQueue:
             Where to begin: as in ``groups.create``.
         stop : "earliest", "latest", int, datetime or timedelta; None
             The message to end before. None: at the end that the log has now; with ``follow``, nowhere.
+        filter : str or None
+            An expression: only messages that match it. docs/filters.md.
         follow : bool
             Whether to wait at the end for messages that are put later, by any process.
         timeout : float or None, seconds
@@ -726,7 +729,7 @@ class PersistentQueue:
         Raises
         ------
         ConfigError
-            A start or a stop that cannot be.
+            A start, a stop or a filter that cannot be; or the extra ``filter`` is missing.
         ClosedError, StorageError
             In the loop: the queue was closed, or the disk refuses.
 
@@ -742,6 +745,7 @@ class PersistentQueue:
             self._handle,
             LogStart.of(start, now),
             None if stop is None else LogStart.of(stop, now),
+            message_filter=None if filter is None else MessageFilter(check_filter(filter)),
             follows=follow,
             timeout=seconds,
             is_shutdown=lambda: self._is_shutdown,

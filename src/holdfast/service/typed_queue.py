@@ -191,11 +191,12 @@ class TypedQueue(TypedTaking[Body]):
         start: Start = "earliest",
         stop: Start | None = None,
         *,
+        filter: str | None = None,  # as in PersistentQueue
         follow: bool = False,
         timeout: float | None = None,
     ) -> LogReading:
         """Return an iterator over the messages of the log, as bytes; as :meth:`PersistentQueue.read`."""
-        return self.raw.read(start, stop, follow=follow, timeout=timeout)
+        return self.raw.read(start, stop, filter=filter, follow=follow, timeout=timeout)
 
     @property
     def groups(self) -> Groups:

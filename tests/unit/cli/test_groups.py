@@ -132,6 +132,13 @@ def test_tail_shows_the_last_messages_of_the_log(path: Path) -> None:
     assert depths(path) == {"default": 0, "keeps": COUNT}
 
 
+@pytest.mark.extra("filter")
+def test_tail_shows_what_matches(path: Path) -> None:
+    """By an expression over headers."""
+    found = done("tail", path, "--from", "0", "--filter", "headers.n in ['3', '33']", "--json").documents
+    assert [message["offset"] for message in found] == [3, 33]
+
+
 def test_tail_names_what_is_not_there(path: Path) -> None:
     """On standard error, so that the output is messages only."""
     done("groups", "delete", path, "keeps", "--yes")

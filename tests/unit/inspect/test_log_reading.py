@@ -133,6 +133,20 @@ def test_an_empty_queue_has_nothing_to_read(pair: tuple[PersistentQueue, Persist
     assert next(following).offset == 0
 
 
+@pytest.mark.extra("filter")
+def test_only_messages_that_match_are_read(pair: tuple[PersistentQueue, PersistentQueue]) -> None:
+    """A read of thousands of others makes no pause, and one that follows waits for the next that matches."""
+    queue, reader = pair
+    put_numbers(queue, 0, 300)
+    wanted = "has(headers.number) && headers.number.endsWith('99')"
+    assert [each.offset for each in reader.read(filter=wanted)] == [99, 199, 299]
+    following = reader.read(200, filter=wanted, follow=True, timeout=0.2)
+    assert [each.offset for each in following] == [299]
+    assert following.next_offset == 300
+    with pytest.raises(ConfigError, match="filter"):
+        reader.read(filter="headers.number ==")
+
+
 # -- Following ---------------------------------------------------------------------------------------------------------
 
 

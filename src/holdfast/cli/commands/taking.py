@@ -101,10 +101,19 @@ def peek(path: Path, count: int, group: str, as_json: bool) -> None:
 @click.option(
     "--to", "stop", type=StartType(), help="In front of which message to end; default: at the end of the log."
 )
+@click.option("--filter", "expression", help='Only messages that match this expression, such as "priority > 3".')
 @click.option("-f", "--follow", is_flag=True, help="Wait for messages that are put later.")
 @click.option("--timeout", type=Seconds(), help="With --follow: seconds to wait for the next message.")
 @json_option
-def tail(path: Path, start: Start, stop: Start | None, follow: bool, timeout: float | None, as_json: bool) -> None:
+def tail(
+    path: Path,
+    start: Start,
+    stop: Start | None,
+    expression: str | None,
+    follow: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
     """Show messages of the log, whatever any group has done with them, and take none.
 
     --from takes earliest, latest, an offset, -10 for the last ten messages, a time as 2026-05-04T12:30, or 90s, 30m, 2h
@@ -112,7 +121,7 @@ def tail(path: Path, start: Start, stop: Start | None, follow: bool, timeout: fl
 
     Messages that are not there any more are named on standard error.
     """
-    with looking(path) as queue, queue.read(start, stop, follow=follow, timeout=timeout) as reading:
+    with looking(path) as queue, queue.read(start, stop, filter=expression, follow=follow, timeout=timeout) as reading:
         told = 0
         for message in reading:
             told = _tell_gaps(reading, told)

@@ -19,6 +19,7 @@ from holdfast.persistence.log.log_reader import FILE_MISSING, LogReader
 from holdfast.queue.engine.log_starts import find_start
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.log_start import EARLIEST, LAST, LATEST, OFFSET, TIME, LogStart
+from holdfast.queue.options.message_filter import MessageFilter
 
 _READ_COUNT = 64
 """Messages decoded at once; their bytes are bounded by one chunk of the reader."""
@@ -49,6 +50,7 @@ class LogReading(Iterator[Message]):
         start: LogStart,
         stop: LogStart | None,
         *,
+        message_filter: MessageFilter | None,
         follows: bool,
         timeout: float | None,
         is_shutdown: Callable[[], bool],
@@ -56,6 +58,7 @@ class LogReading(Iterator[Message]):
     ) -> None:
         self._log_end = handle.log_end
         self._directory = handle.files.directory
+        self._filter = message_filter
         self._timeout = timeout
         self._is_shutdown = is_shutdown
         self._check_open = check_open
@@ -88,9 +91,12 @@ class LogReading(Iterator[Message]):
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         pause = PAUSE_SECONDS_MIN
         while True:
+            before = self.next_offset
             self._messages.extend(self.read_on())
             if self._messages or self.is_over:
                 return
+            if self.next_offset > before:  # none of those passes the filter
+                continue
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 self.close()
@@ -99,7 +105,10 @@ class LogReading(Iterator[Message]):
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     def read_on(self) -> list[Message]:
-        """Return some of the messages that come next, without a wait; none if there are none yet, or it is over."""
+        """Return some of the messages that come next, without a wait; none if it is over, or none has come.
+
+        None of those that have come may pass the filter: ``next_offset`` tells.
+        """
         self._check_open()
         if self.is_over:
             return []
@@ -118,6 +127,7 @@ class LogReading(Iterator[Message]):
         return [
             Message(payload, offset, timestamp, readable_headers(headers))
             for offset, timestamp, headers, payload, _, _ in wanted
+            if self._filter is None or self._filter.passes(offset, timestamp, headers, len(payload))
         ]
 
     def _end_or_rest(self, stop: int, *, is_last: bool) -> None:

@@ -210,6 +210,7 @@ class AsyncQueue(Generic[Body]):
         start: Start = "earliest",
         stop: Start | None = None,
         *,
+        filter: str | None = None,  # as in PersistentQueue
         follow: bool = False,
         timeout: float | None = None,
     ) -> AsyncLogReading:
@@ -217,7 +218,7 @@ class AsyncQueue(Generic[Body]):
 
         It begins with the first message that is asked for. Errors of :meth:`PersistentQueue.read` come from there.
         """
-        begin = partial(self.sync.read, start, stop, follow=follow)
+        begin = partial(self.sync.read, start, stop, filter=filter, follow=follow)
         return AsyncLogReading(begin, wait_for(True, timeout), self._threads)
 
     async def pause(self, until: datetime | float | None = None, reason: str | None = None) -> None:

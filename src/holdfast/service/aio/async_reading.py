@@ -57,9 +57,12 @@ class AsyncLogReading(AsyncIterator[Message]):
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         pause = PAUSE_SECONDS_MIN
         while not reading.is_over:
+            before = reading.next_offset
             self._messages.extend(await self._threads.run(reading.read_on))
             if self._messages:
                 return
+            if reading.next_offset > before:  # none of those passes the filter
+                continue
             if deadline is not None and time.monotonic() >= deadline:
                 reading.close()
             elif not reading.is_over:

@@ -48,6 +48,17 @@ async def test_a_task_follows_what_other_tasks_put(tmp_path: Path) -> None:
 
 
 @in_a_loop
+@pytest.mark.extra("filter")
+async def test_a_task_reads_what_matches(tmp_path: Path) -> None:
+    """The others are passed without a pause."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        await numbers.put_many(range(2_000))
+        await numbers.put(2_000, priority=3)
+        assert [each.offset async for each in numbers.read(filter="priority > 2")] == [2_000]
+
+
+@in_a_loop
 async def test_a_service_that_is_closed_ends_its_readers(tmp_path: Path) -> None:
     """With an error, as every other call."""
     service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
