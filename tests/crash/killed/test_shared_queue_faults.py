@@ -133,9 +133,9 @@ def test_a_client_that_never_reads_is_cut_off_and_delays_no_other(tmp_path: Path
                     take = Take("default", session << 32 | number, 1, None, 0.0)
                     greedy.sendall(b"".join(encode_frame(REQUEST, number + 1, encode(take))))
             assert client.put(b"last") == 200
-            wait_until(lambda: client.stats().in_flight == 0, 30)
-        count = len(_drain(client))
-        assert count == 201
+        found: list[bytes] = []
+        wait_until(lambda: found.extend(_drain(client)) or len(found) >= 201, 30)
+        assert len(found) == 201
 
 
 def _without_file(owner: PersistentQueue) -> set[int]:

@@ -279,6 +279,12 @@ def _delete(world: World) -> Facts:
     return {("group", "idle"): (None,)}
 
 
+@row("Groups.seek", survives=ALWAYS)
+def _seek(world: World) -> Facts:
+    world.queue.groups.seek("audit", 4)
+    return {("audit", payload): (None,) for payload in (b"dead 0", b"dead 1", b"held", b"reserved")}
+
+
 # -- Settings ----------------------------------------------------------------------------------------------------------
 
 
@@ -566,7 +572,10 @@ def _shut_down(world: World) -> Facts:
 
 
 @row(
-    *(f"PersistentQueue.{name}" for name in ("peek", "browse", "qsize", "empty", "full", "stats", "prepared", "dead")),
+    *(
+        f"PersistentQueue.{name}"
+        for name in ("peek", "browse", "read", "qsize", "empty", "full", "stats", "prepared", "dead")
+    ),
     *(
         f"PersistentQueue.{name}"
         for name in (
@@ -588,6 +597,7 @@ def _look(world: World) -> Facts:
     queue = world.queue
     assert queue.peek(2)
     assert queue.browse("dead")
+    assert [each.payload for each in queue.read(0, 2)] == [b"dead 0", b"dead 1"]
     assert queue.qsize() > 0
     assert not queue.empty()
     assert not queue.full()
