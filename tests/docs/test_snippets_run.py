@@ -65,7 +65,7 @@ PROGRAMS = [
 ]
 
 
-EXTRAS = {"arrow": "arrow", "catalogue": "catalog", "serializers": "pydantic"}
+EXTRAS = {"arrow": "arrow", "catalogue": "catalog", "filters": "filter", "serializers": "pydantic"}
 """What blocks of a document need."""
 
 
