@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import ClosedError, Delivery, Empty, LeaseExpiredError, PersistentQueue, StaleReceiptError
+from holdfast import ClosedError, Delivery, Empty, LeaseExpiredError, PersistentQueue, ShutDown, StaleReceiptError
 from holdfast.queue.client import shared_consumer
 from holdfast.queue.client.link import OwnerLink
 from holdfast.queue.client.shared_engine import SharedEngine
 from holdfast.queue.consumer.read_side import ReadSide
-from support.processes.threads import wait_until
+from support.processes.threads import Threads, wait_until
 
 
 @pytest.fixture
@@ -203,3 +204,80 @@ def test_a_failed_nack_of_a_message_whose_lease_runs_out_meanwhile_changes_nothi
     again = queue.receive(timeout=1)
     assert again.delivery_count == 2
     again.ack()
+
+
+def test_a_transaction_takes_what_has_come_while_a_thread_waited(queue: PersistentQueue) -> None:
+    """Its commit finishes it, as any other message that it has taken."""
+    assert queue.get_many(9, timeout=0) == [b"a", b"b", b"c"]
+
+    def comes_ahead() -> bool:
+        threads = Threads()
+        threads.start(lambda: queue.wait_for_more(30))
+        time.sleep(0.05)
+        queue.put(b"d")
+        threads.join()
+        if not engine_of(queue)._consumer.has_ahead:  # the thread was late, and only saw that there is one
+            assert queue.get(timeout=0) == b"d"
+        return engine_of(queue)._consumer.has_ahead
+
+    wait_until(comes_ahead)
+    tx = queue.begin()
+    tx.ack(tx.receive(timeout=0))
+    tx.put(b"e")
+    tx.commit()
+    assert queue.get_many(9, timeout=0) == [b"e"]
+
+
+def test_what_came_ahead_and_was_settled_meanwhile_is_no_transactions(queue: PersistentQueue) -> None:
+    """Another thread was faster between the look and the take."""
+    consumer = engine_of(queue)._consumer
+    delivery = queue.receive(timeout=0)
+    consumer.keep_ahead(delivery)
+    consumer.hold = _settled_meanwhile  # type: ignore[method-assign]
+    tx = queue.begin()
+    assert consumer.claim_ahead(tx, None, _settled_meanwhile) == []  # type: ignore[arg-type]
+    tx.abort()
+
+
+def _settled_meanwhile(*_: object) -> None:
+    raise StaleReceiptError("another thread has settled it")
+
+
+def test_a_message_that_a_block_gave_to_a_transaction_comes_again_after_its_abort(tmp_path: Path) -> None:
+    """Once its lease is over: the block that had it open is not that of the owner's own object."""
+    with PersistentQueue(tmp_path / "short", mode="shared", lease_seconds=0.2, backoff=[0.0]) as queue:
+        queue.put(b"a")
+        tx = queue.begin()
+        with queue.receive(timeout=0) as delivery:
+            tx.ack(delivery)
+        tx.abort()
+        assert queue.get(timeout=10) == b"a"
+
+
+def test_a_transaction_takes_over_a_message_that_one_before_gave_back(queue: PersistentQueue) -> None:
+    """Beside others that no transaction had."""
+    batch = queue.receive_many(3, timeout=0)
+    first = queue.begin()
+    first.ack(batch[0])
+    first.abort()
+    second = queue.begin()
+    second.ack(list(batch))
+    second.put(b"d")
+    second.commit()
+    assert queue.get_many(9, timeout=0) == [b"d"]
+
+
+def test_a_shutdown_waits_for_no_delivery_whose_lease_has_ended(tmp_path: Path) -> None:
+    """Another handle has taken and finished the message."""
+    path = tmp_path / "short"
+    with (
+        PersistentQueue(path, mode="shared", lease_seconds=0.2, backoff=[0.0]) as queue,
+        PersistentQueue(path, mode="shared") as other,
+    ):
+        queue.put(b"a")
+        dropped = queue.receive(timeout=0)
+        assert other.get(timeout=10) == b"a"
+        queue.shutdown()
+        with pytest.raises(ShutDown):
+            queue.get(timeout=10)
+        assert dropped.is_settled

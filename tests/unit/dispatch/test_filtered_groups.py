@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Empty, PersistentQueue, Put, verify
+from holdfast import ConfigError, DiskFullError, Empty, PersistentQueue, Put, verify
+from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.engine.configuring import stored_settings
 from holdfast.queue.options import filter_expression
+from holdfast.queue.options.message_filter import MessageFilter
 from support.builders.clocks import FakeClock
 from support.builders.takes import TAKES, Take, shown, taken
 from support.builders.transactions import ORDERS, cut_power, kill, open_queue
@@ -251,3 +254,42 @@ def test_a_handle_that_only_looks_shows_what_matches(
         assert queue.stats().depth == 5
         with pytest.raises(ConfigError, match="pip install"):
             queue.peek()
+
+
+def test_a_disk_that_refuses_once_hides_nothing_that_matches(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read with those that could not be finished is read again."""
+    finish, refusals = ProgressStore.finish, [DiskFullError("no space left")]
+
+    def refusing(self: ProgressStore, *arguments: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return finish(self, *arguments, **options)
+
+    with filtered(storage, "p" * 64 + "op" * 40) as queue:
+        queue.receive_many(60, timeout=0).ack()
+        monkeypatch.setattr(ProgressStore, "finish", refusing)
+        found: list[bytes] = []
+        while len(found) < 44:
+            with suppress(DiskFullError):
+                batch = queue.receive_many(10, timeout=0)
+                found += [each.payload for each in batch]
+                batch.ack()
+        assert not refusals
+        assert found == [b"p%d" % number for number in [*range(60, 64), *range(65, 144, 2)]]
+        assert queue.stats().depth == 0
+
+
+def test_a_message_of_a_priority_that_was_handed_out_comes_again_whatever_the_filter_says(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if two versions of the library do not agree."""
+    with filtered(storage) as queue:
+        put_kinds(queue, "p", priority=5)
+        put_kinds(queue, "p")
+        queue.receive(timeout=0).nack(delay=0)
+    monkeypatch.setattr(MessageFilter, "passes", lambda *_: False)
+    with open_queue(storage, group="paid") as queue:
+        assert taken(queue) == [b"p0"]
+        assert queue.stats().depth == 0

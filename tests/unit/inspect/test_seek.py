@@ -27,7 +27,9 @@ from holdfast import (
     verify,
 )
 from holdfast.errors import Empty
-from holdfast.queue.engine import log_starts
+from holdfast.persistence.groups import own_group
+from holdfast.persistence.groups.group_files import change_group
+from holdfast.queue.engine import handle_settings, log_starts
 from holdfast.queue.engine.log_starts import GroupStart
 from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.queue_options import Mode
@@ -386,6 +388,44 @@ def test_a_group_that_another_process_owns_is_not_moved_past_its_lock(tmp_path: 
             with pytest.raises(QueueLockedError):
                 queue.groups.seek("audit", 0)
         assert queue.groups.seek("audit", 0).offset == 0
+
+
+def test_a_seek_keeps_the_settings_that_another_program_has_stored(tmp_path: Path) -> None:
+    """The handle that moves the group has not asked for them, and may not have seen them."""
+    path = tmp_path / "orders"
+    with PersistentQueue(path) as queue:
+        queue.put(b"a")
+        assert queue.get(timeout=0) == b"a"
+        with PersistentQueue(path, max_deliveries=77):
+            queue.groups.seek("default", 0)
+    with PersistentQueue(path, mode="read_only") as look:
+        assert look.settings["max_deliveries"] == 77
+
+
+def test_the_document_of_a_group_is_written_under_the_lock_of_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By each that changes settings: else one could write the life before a seek again, and unfinished messages go."""
+    path, changes = tmp_path / "orders", list[bool]()
+
+    def change(*arguments: Any) -> Any:
+        with (path / "groups" / ".lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                changes.append(True)
+            else:
+                changes.append(False)
+        return change_group(*arguments)
+
+    with PersistentQueue(path) as queue:
+        queue.put(b"a")
+        assert queue.get(timeout=0) == b"a"
+        monkeypatch.setattr(own_group, "change_group", change)
+        monkeypatch.setattr(handle_settings, "change_group", change)
+        queue.configure(dead_letter_seconds=99)
+        with PersistentQueue(path, max_deliveries=77):
+            assert changes == [True, True]
 
 
 # -- While others work -------------------------------------------------------------------------------------------------

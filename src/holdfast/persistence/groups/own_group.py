@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -140,7 +141,8 @@ class OwnGroup:
 
     def change(self, settings: Mapping[str, Any]) -> None:
         """Replace the settings of the group, which is open here, durably. Raises ``OSError``, StorageError."""
-        self._opened = change_group(self._storage, self._directory, self.require(), settings)
+        with groups_locked(self._storage, self._directory, self._clock):  # else the life before could be written again
+            self._opened = change_group(self._storage, self._directory, self.require(), settings)
 
     def begin_life(self, find_start: Callable[[], int]) -> None:
         """Have the group, which is open here, start anew at an offset, durably; its progress is another one then.
@@ -154,9 +156,10 @@ class OwnGroup:
         StorageError, OSError
             The life before continues.
         """
-        group, writer = self.require(), self._writer
+        writer = self._writer
         assert writer is not None, "it is open"
         with groups_locked(self._storage, self._directory, self._clock):
+            group = self._with_stored_settings(self.require())
             start = find_start()
             begun, progress = next_life(group, writer.progress, start, retired_ranges(self._files))
             publish = partial(replace_group, self._storage, self._directory, group, begun)
@@ -164,6 +167,11 @@ class OwnGroup:
                 writer.begin_life(begun.group_id, progress, publish)
             finally:  # interrupted behind its end, too
                 self._opened = begun if writer.group_id == begun.group_id else group
+
+    def _with_stored_settings(self, group: GroupInfo) -> GroupInfo:
+        """Return the group with the settings that it has on the disk: another program may have said more."""
+        stored = find_group(self._storage, self._directory, self.name)
+        return group if stored is None or stored.damage else replace(group, settings=stored.settings)
 
     def sync(self) -> None:
         """Put on the disk what was noted of the group by now. Raises as :meth:`PositionFileWriter.sync`."""

@@ -121,7 +121,10 @@ class DeliveriesInHand:
     def _in_hand_count(self, holder: Holder | None) -> int:
         """Return how many messages are in hand here, but for those of a transaction that takes."""
         with self._lock:
-            return sum(holder is None or each.holder is not holder for each in self._leases.by_offset.values())
+            return sum(
+                not each.is_settled and (holder is None or each.holder is not holder)
+                for each in self._leases.by_offset.values()
+            )
 
     # -- Taken ahead -------------------------------------------------------------------------------------------------
 
@@ -150,7 +153,11 @@ class DeliveriesInHand:
                 extend((delivery,), lease_seconds)
             except StaleReceiptError:
                 return []
-        delivery.holder = holder
+        if holder is not None:
+            try:
+                self.hold((delivery,), holder)
+            except StaleReceiptError:
+                return []
         self._upkeep.wake()
         return [delivery]
 

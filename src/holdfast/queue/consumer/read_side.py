@@ -579,10 +579,10 @@ class ReadSide:
     def part_with(self, deliveries: Sequence[Delivery]) -> None:
         """Have other objects for deliveries of this read side: their receiver gives them to a transaction."""
         with self._take_lock:
-            for each in self._leases.same(deliveries) or ():
-                copy = Delivery(self, each.record, each.delivery_count, None, each.number)
-                copy.lease_seconds, copy.expires_at, copy.is_open = each.lease_seconds, each.expires_at, each.is_open
-                self._leases.by_offset[each.offset] = copy
+            for each in deliveries:
+                if self._leases.same((each,)):
+                    copy = Delivery(self, each.record, each.delivery_count, None, each.number)
+                    self._leases.grant((copy,), each.lease_seconds)
 
     def find(self, number: int, offset: int) -> Delivery | Standing:
         """Return the delivery of a message that is in hand under this number, or else what became of it."""

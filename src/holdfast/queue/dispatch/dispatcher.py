@@ -237,7 +237,11 @@ class Dispatcher:
                 is_wanted = passes(record[0], record[1], record[2], len(record[3])) or self._is_known(record[0])
                 (wanted if is_wanted else filtered).append(record)
             if filtered:
-                self._end([(each, FILTERED) for each in filtered])
+                try:
+                    self._end([(each, FILTERED) for each in filtered])
+                except BaseException:
+                    self.must_read_anew = True  # the cursor has passed what is wanted, too
+                    raise
             if wanted:
                 return wanted
         return []
@@ -277,7 +281,11 @@ class Dispatcher:
             for record in records:
                 if not record[2] or record[0] < start or not (options := decode_options(record[2])).priority:
                     continue
-                if self._filter is None or self._filter.passes(record[0], record[1], record[2], len(record[3])):
+                if (
+                    self._filter is None
+                    or self._filter.passes(record[0], record[1], record[2], len(record[3]))
+                    or self._is_known(record[0])
+                ):
                     self.deferred.admit(record, options, in_order=False)  # else it ends when reading comes to it
             self._ahead_end = max(self._ahead.next_offset, start)
 

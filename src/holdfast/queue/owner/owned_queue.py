@@ -156,7 +156,8 @@ class OwnedQueue:
                 self._administered.create(group, **only(given[0], GROUP_SETTINGS))
             asked.adopt_queue(self._storage, directory, is_owner=True)
             if info is not None:
-                asked.adopt_group(self._storage, directory, info)
+                with self.handle.groups_locked():  # a seek may have begun another life meanwhile
+                    asked.adopt_group(self._storage, directory, require_group(self._storage, directory, group))
             self._follow(group, asked.values)
 
     def _follow(self, group: str, values: Settings) -> None:

@@ -101,11 +101,17 @@ class JointResolver:
             is_old = found.timestamp_ns <= oldest_ns and found.id.startswith(id_prefix)
             if is_old and (part_of := found.part_of) is not None:
                 with self._resolver.deciding_alone(_turn_of(part_of.application)), self._for_good():
+                    if part_of.is_shared and self._decides_elsewhere(part_of):
+                        continue  # as if the queue was moved alone: what was decided may be found yet
                     if part_of.is_shared:
                         self._settle_shared(part_of.application, [found], lets_go=True)
                     else:
                         self._publish_latest(part_of.application)
                         self._let_go([found])
+
+    def _decides_elsewhere(self, part_of: PartOf) -> bool:
+        """Whether the document that decides a part over several queues is not where the part says."""
+        return shared_joint_file(self._handle.storage, self._handle.clock, self._handle.real_path, part_of) is None
 
     @contextmanager
     def _for_good(self) -> Iterator[None]:
