@@ -16,6 +16,7 @@ from holdfast.errors import ConfigError, CorruptionError, StorageError, Transact
 from holdfast.persistence.filesystem.layout import list_batch_files, open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, OsStorage, Storage, storage_errors
 from holdfast.persistence.format.commit_record import PartOf
+from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.outcomes.joint_file import JointCommit
 from holdfast.persistence.outcomes.shared_joint_file import DIRECTORY, SharedJointFile, named_part
 from holdfast.persistence.segment.batch_file_reader import read_summary, verify_batch
@@ -79,6 +80,8 @@ class QueuesJointCommits:
 
         Raises
         ------
+        ConfigError
+            The document was deleted meanwhile; nothing was committed.
         QueueNotFoundError, TransactionNotFoundError, CorruptionError
             A queue or a part is missing, not a part of this, or damaged; nothing was committed.
         QueueLockedError
@@ -99,6 +102,11 @@ class QueuesJointCommits:
                 if known is not None and known.parts:
                     queue.prepared()  # else the next commit would take the place of this one
             with self._file.locked() as decided:
+                if self._file.id() != part_of.document_id:
+                    raise ConfigError(
+                        f"the document of joint commits in {self.directory} was deleted meanwhile; nothing was "
+                        "committed, so write again"
+                    )
                 known = decided.find(application)
                 if known is None or not known.covers(part_of):
                     self._require_followed(known, "a later one cannot be decided before that")
@@ -107,8 +115,12 @@ class QueuesJointCommits:
             for queue in queues.values():
                 queue.prepared()  # which settles what is decided
         self._require_followed(known, "commit again, or reopen that queue")
+        trouble = f"what is left of commit {known.version} of {application} stays in the document until the next one"
+        follow_up(trouble, self._end, known, is_remembered)
+
+    def _end(self, commit: JointCommit, is_remembered: bool) -> None:
         with self._file.locked() as decided:
-            decided.end(known, is_remembered=is_remembered)
+            decided.end(commit, is_remembered=is_remembered)
 
     def abort(self, application: str, version: int, *, id_prefix: str) -> None:
         """Abort parts of this version, and of earlier ones, that were not committed. Raises as :meth:`commit`."""

@@ -630,6 +630,22 @@ def test_a_step_that_fails_stops_no_other_and_is_told_once(
     assert first_offset(queue) == 2
 
 
+def test_a_group_that_cannot_be_looked_at_keeps_no_other_from_being_moved_on(
+    opened: Any, storage: SimulatedStorage, clock: FakeClock
+) -> None:
+    """The pass raises, and looks at it again the next time; no data file goes until then."""
+    queue = opened(data_file_max_age=HOUR, max_lag_age=HOUR)
+    queue.put(b"a")
+    queue.get()
+    queue.groups.create("asleep")
+    put_hourly(queue, clock, 2)
+    queue.put(b"last")
+    clock.advance(HOUR)
+    with refusing(storage, "list", "asleep"), pytest.raises(StorageError):
+        pass_over(queue)
+    assert queue.stats().skipped == 1
+
+
 def test_settings_of_a_group_that_were_lost_let_nothing_go(
     opened: Any, storage: SimulatedStorage, clock: FakeClock
 ) -> None:

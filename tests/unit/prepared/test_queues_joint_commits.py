@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from holdfast import (
     verify,
 )
 from holdfast.persistence.format.commit_record import PartOf
+from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.shared_joint_file import SharedJointFile, named_part, part_name
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver, check_may_prepare
 from holdfast.queue.queues_joint_commits import QueuesJointCommits
@@ -246,6 +248,8 @@ def test_a_part_whose_document_is_gone_stays_in_doubt_until_it_is_aborted(storag
     commits.commit("job", 1, [])
     assert prepared_of(storage, A) == ["x-1", "z-1"]
     with opened(storage, A) as queue:
+        queue.joint_commits.collect(0)  # the queue may have been moved alone, and be moved back
+        assert prepared_ids(queue) == ["x-1", "z-1"]
         queue.joint_commits.abort("job", 1)
         assert prepared_ids(queue) == []
 
@@ -371,3 +375,40 @@ def test_the_making_of_a_document_that_fails_is_an_error(storage: SimulatedStora
         SharedJointFile(storage, FakeClock(), DOCUMENT.parent).create()
     storage.faults = None
     commits_of(storage)
+
+
+def test_a_document_that_is_deleted_while_queues_are_opened_decides_nothing(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does another one that has its place: its parts are not these."""
+    commits = commits_of(storage)
+    names = parts(storage, commits)
+    locked = SharedJointFile.locked
+
+    def replaced(self: SharedJointFile) -> Any:
+        monkeypatch.undo()
+        storage.remove(DOCUMENT)
+        commits.create()
+        return locked(self)
+
+    monkeypatch.setattr(SharedJointFile, "locked", replaced)
+    with pytest.raises(ConfigError, match="was deleted meanwhile; nothing was committed"):
+        commits.commit("job", 1, names)
+    assert in_both(storage) == {"a": [], "b": []}
+    assert commits.latest("job") is None
+
+
+def test_a_commit_counts_though_the_document_cannot_be_shortened(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its caller would else write again, under another name."""
+    commits = commits_of(storage)
+    names = parts(storage, commits)
+
+    def refused(*_: object, **__: object) -> None:
+        raise StorageError("no space left")
+
+    monkeypatch.setattr(JointFile, "end", refused)
+    commits.commit("job", 1, names)
+    assert in_both(storage) == {"a": [b"x-1", b"z-1"], "b": [b"y-1"]}
+    assert "stays in the document until the next one: no space left" in caplog.text

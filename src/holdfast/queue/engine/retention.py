@@ -111,7 +111,7 @@ class RetentionPass:
         with self._lock:
             self._do(self._roll, errors)
             groups: list[_Attended] = []
-            self._do(lambda: groups.extend(self._attended_groups()), errors)
+            self._do(lambda: self._attend(groups, errors), errors)
             self._do(lambda: self._look_after(groups, errors), errors)
             if not errors:  # else their progress may be on the disk or not
                 self._do(self._handle.reclaim, errors)
@@ -136,11 +136,16 @@ class RetentionPass:
         if age is not None:
             handle.require_write_side().roll_if_old(as_ns(age, "data_file_max_age"), handle.clock.time_ns())
 
-    def _attended_groups(self) -> list[_Attended]:
+    def _attend(self, groups: list[_Attended], errors: list[HoldfastError]) -> None:
+        """Add each group that can be looked at; one that cannot does not keep the others from it."""
         handle = self._handle
-        groups = [self._attended(info) for info in list_groups(handle.storage, handle.directory)]
-        handle.doubtful.intersection_update(each.name for each in groups)
-        return groups
+        there = list_groups(handle.storage, handle.directory)
+        for info in there:
+            self._do(partial(self._add_attended, groups, info), errors)
+        handle.doubtful.intersection_update(each.name for each in there)
+
+    def _add_attended(self, groups: list[_Attended], info: GroupInfo) -> None:
+        groups.append(self._attended(info))
 
     def _look_after(self, groups: Sequence[_Attended], errors: list[HoldfastError]) -> None:
         handle = self._handle
