@@ -19,6 +19,7 @@ from holdfast import (
     StorageError,
 )
 from holdfast.persistence.filesystem import locks
+from holdfast.persistence.groups.group_files import find_group
 from holdfast.persistence.verify import verify
 from holdfast.queue.engine import expiry, retention
 from holdfast.threads import start_thread
@@ -644,6 +645,22 @@ def test_a_group_that_cannot_be_looked_at_keeps_no_other_from_being_moved_on(
     with refusing(storage, "list", "asleep"), pytest.raises(StorageError):
         pass_over(queue)
     assert queue.stats().skipped == 1
+
+
+def test_what_a_dead_consumer_had_in_hand_is_not_read_again_by_each_pass(
+    opened: Any, storage: SimulatedStorage, clock: FakeClock
+) -> None:
+    """It ends once a consumer comes; until then its stretch would use up what a pass may read."""
+    queue = opened()
+    queue.groups.create("asleep")
+    queue.put_many([Put(b"a", ttl=HOUR), Put(b"b", ttl=HOUR)])
+    queue.get_many(2)
+    info = find_group(storage, handle_of(queue).directory, "asleep")
+    assert info is not None
+    attended = pass_of(queue)._attended(info)
+    assert [attended.may_expire(offset) for offset in (0, 1)] == [True, True]
+    attended.progress.deliver(0, 1, 1)
+    assert [attended.may_expire(offset) for offset in (0, 1)] == [False, True]
 
 
 def test_settings_of_a_group_that_were_lost_let_nothing_go(

@@ -254,8 +254,10 @@ class _Attended(NamedTuple):
     side: ReadSide | None
 
     def may_expire(self, offset: int) -> bool:
-        """Whether a message can still end by its time to live."""
-        return self.side.may_expire(offset) if self.side is not None else self.progress.may_end(offset)
+        """Whether a message can still end by its time to live; without a consumer none that is in hand does."""
+        if self.side is not None:
+            return self.side.may_expire(offset)
+        return self.progress.may_end(offset) and not self.progress.is_out(offset)
 
 
 def _ended(
