@@ -25,8 +25,8 @@ FILTERS = (
         "filtered-ahead-of-the-others",
         "A message with a priority is handed out though it does not match.",
         "queue/dispatch/dispatcher.py",
-        "                if self._filter is None or self._filter.passes(record[0],",
-        "                if self._filter is not False or self._filter.passes(record[0],",
+        "                    self._filter is None\n                    or self._filter.passes(",
+        "                    self._filter is not False\n                    or self._filter.passes(",
         "filters",
     ),
     Mutation(
