@@ -206,6 +206,47 @@ def test_a_failed_nack_of_a_message_whose_lease_runs_out_meanwhile_changes_nothi
     again.ack()
 
 
+@pytest.mark.parametrize("settle", [Delivery.nack, Delivery.release, lambda delivery: delivery.reject("no")])
+def test_of_two_threads_that_settle_a_delivery_one_is_told_that_it_is_stale(
+    queue: PersistentQueue, settle: Callable[[Delivery], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An acknowledgement that comes into the middle of another verb changes nothing."""
+    delivery = queue.receive(timeout=0)
+    stale: list[StaleReceiptError] = []
+    membership = engine_of(queue).membership
+    ask = membership.ask
+
+    def ask_late(*args: Any) -> Any:
+        monkeypatch.undo()
+        with pytest.raises(StaleReceiptError) as caught:
+            delivery.ack()
+        stale.append(caught.value)
+        return ask(*args)
+
+    monkeypatch.setattr(membership, "ask", ask_late)
+    settle(delivery)
+    assert [each.context["offset"] for each in stale] == [0]
+    assert queue.stats().depth + queue.stats().dead == 3
+
+
+def test_an_acknowledgement_that_was_first_makes_another_verb_stale(
+    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told before the owner is asked."""
+    delivery = queue.receive(timeout=0)
+    consumer = engine_of(queue)._consumer
+    part_with = consumer.part_with
+
+    def part_late(deliveries: Any) -> None:
+        delivery.ack()
+        part_with(deliveries)
+
+    monkeypatch.setattr(consumer, "part_with", part_late)
+    with pytest.raises(StaleReceiptError):
+        delivery.nack()
+    assert queue.stats().depth == 2
+
+
 def test_a_transaction_takes_what_has_come_while_a_thread_waited(queue: PersistentQueue) -> None:
     """Its commit finishes it, as any other message that it has taken."""
     assert queue.get_many(9, timeout=0) == [b"a", b"b", b"c"]

@@ -80,6 +80,7 @@ class DeliveriesInHand:
                 elif each.offset != stale and not each.has_expired:
                     each.is_settled = False
                     self._leases.grant((each,), each.lease_seconds)
+        self._upkeep.wake()  # the read side of this process may not know that they are in use
 
     def lose(self, deliveries: Sequence[Delivery]) -> None:
         """Note that deliveries were taken away; another thread may have been handed one of the messages again."""

@@ -344,6 +344,8 @@ class SharedConsumer(DeliveriesInHand):
         if not deliveries:
             return
         live = deliveries if len(deliveries) == 1 else list(dict.fromkeys(deliveries))
+        if holder is None:
+            self.part_with(live)  # from here on the leases of this handle alone decide which thread settles them
         is_ending = False
         self._settling.append(live)  # an owner that begins meanwhile must not give them back
         try:

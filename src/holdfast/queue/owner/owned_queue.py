@@ -418,7 +418,7 @@ class OwnedQueue:
         return found
 
     def part_with(self, group: str, deliveries: Sequence[Delivery]) -> None:
-        """Have other objects for deliveries that the owner's own handle has, and gives to a transaction."""
+        """Have other objects for deliveries that the owner's own handle has: it settles them, or a transaction does."""
         if (side := self._opened.get(group)) is not None:
             side.part_with(deliveries)
 
