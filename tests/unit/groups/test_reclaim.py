@@ -15,6 +15,7 @@ from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.groups.retention import Bounds, Retention
+from holdfast.persistence.log import next_data_file
 from support.builders.log_parts import LogParts
 
 NO_RETENTION = Retention()
@@ -148,6 +149,54 @@ def test_a_full_disk_takes_finished_files_that_are_kept_oldest_first(
     assert retire(parts, Retention(everything, free_bytes_min=free)) == []
     assert retire(parts, Retention(everything, free_bytes_min=free + 1)) == [FIRST]
     assert retire(parts, Retention(everything, free_bytes_min=free + 10**9)) == [SECOND]
+    assert parts.storage.list(parts.directory.spare) == []  # a spare would keep the space
+
+
+def test_a_full_disk_takes_spares_before_files_that_are_kept(parts: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the file that the writer is making."""
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(20))
+    assert retire(parts, Retention(Bounds(message_count=10))) == [FIRST]
+    (spare,) = parts.storage.list(parts.directory.spare)
+    parts.storage.open(parts.directory.spare / "next.data", create=True).close()
+    monkeypatch.setattr(
+        reclaim, "free_bytes", lambda path: 0 if spare in parts.storage.list(parts.directory.spare) else 10**6
+    )
+    assert retire(parts, Retention(Bounds(message_count=10), free_bytes_min=10**6)) == []
+    assert parts.storage.list(parts.directory.spare) == ["next.data"]
+
+
+def test_a_spare_that_the_writer_takes_meanwhile_is_its_own(parts: LogParts) -> None:
+    """Whichever of both is first: the next file is made all the same."""
+    with_log(parts)
+    files = parts.files()
+    files.retire(FIRST)
+    (spare,) = [parts.directory.spare / name for name in parts.storage.list(parts.directory.spare)]
+
+    def take(verb: str, path: Path) -> None:
+        if verb == "remove" and path == spare:
+            parts.storage.before_verb = None
+            next_data_file.prepare(parts.storage, parts.directory, parts.header(4, 30), 65_536, b"").close()
+
+    parts.storage.before_verb = take
+    files.remove_spares()
+    assert parts.storage.list(parts.directory.spare) == ["next.data"]
+
+
+def test_a_spare_that_is_removed_when_the_writer_takes_it_is_made_anew(parts: LogParts) -> None:
+    """Beside a writer that looks for one."""
+    with_log(parts)
+    files = parts.files()
+    files.retire(FIRST)
+
+    def remove(verb: str, path: Path) -> None:
+        if verb == "rename":
+            parts.storage.before_verb = None
+            files.remove_spares()
+
+    parts.storage.before_verb = remove
+    next_data_file.prepare(parts.storage, parts.directory, parts.header(4, 30), 65_536, b"").close()
+    assert parts.storage.list(parts.directory.spare) == ["next.data"]
 
 
 def test_a_full_disk_takes_what_is_outside_anyway(parts: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,10 @@ def retire_finished_files(
         files.refresh()
         distances = Distances(directory, files, clock.time_ns())
         missing_bytes = _missing_bytes(directory, retention)
+        is_short = missing_bytes > 0
+        if is_short:
+            files.remove_spares()
+            missing_bytes = _missing_bytes(directory, retention)
         outside = distances.outside(NOTHING if missing_bytes else retention.kept)
         ends = {name: following.first_offset for name, following in pairwise(files.names())}  # all but the last
         finished = {name: ends[name] for name in outside}
@@ -77,7 +81,7 @@ def retire_finished_files(
             reader.sync()
         retired = list(finished)[:_FILES_MAX]
         for name in retired:
-            files.retire(name)
+            files.retire(name, is_spare=not is_short)
         return retired
 
 

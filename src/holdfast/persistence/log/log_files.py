@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, list_data_files, open_if_there
@@ -14,6 +15,9 @@ from holdfast.persistence.filesystem.storage import MISSING, File, Storage, stor
 from holdfast.threads import start_thread
 
 _GLANCE_SECONDS = 0.1
+
+NEXT_DATA = "next.data"
+"""In ``spare/``: the next data file while it is made."""
 
 SPARES_MAX = 2
 """Emptied files kept for reuse: one to be rolled into next, one behind it for a consumer that runs ahead."""
@@ -131,8 +135,8 @@ class LogFiles:
                 self._sizes[sequence] = size_bytes
                 self._total_bytes = None
 
-    def retire(self, name: DataFileName) -> None:
-        """Take a file out of the log: keep it as a spare if it can be used again, else remove it.
+    def retire(self, name: DataFileName, *, is_spare: bool = True) -> None:
+        """Take a file out of the log: keep it as a spare if that is wanted and it can be used again, else remove it.
 
         The caller has made sure, durably, that every group has finished it, and holds the groups lock.
         """
@@ -142,17 +146,28 @@ class LogFiles:
         except MISSING:
             pass
         else:
-            self._take_away(path, file, self._directory.spare / f"{name.sequence:010d}.data")
+            self._take_away(path, file, self._directory.spare / f"{name.sequence:010d}.data" if is_spare else None)
         self.storage.sync_directory(self._directory.data)
         with self._lock:
             self._names.pop(name.sequence, None)
             self._sizes.pop(name.sequence, None)
             self._total_bytes = None
 
-    def _take_away(self, path: Path, file: File, spare: Path) -> None:
+    def remove_spares(self) -> None:
+        """Give the space of spares back to the file system; not that of the file that is being made. The same lock."""
+        for entry in self.storage.list(self._directory.spare):
+            if entry != NEXT_DATA:
+                with suppress(*MISSING):  # the writer has just taken it
+                    self.storage.remove(self._directory.spare / entry)
+
+    def _take_away(self, path: Path, file: File, spare: Path | None) -> None:
         """Move a file to ``spare``, or remove it; a second name is a user's backup, which is never overwritten."""
         try:
-            if file.link_count() == 1 and len(self.storage.list(self._directory.spare)) < SPARES_MAX:
+            if (
+                spare is not None
+                and file.link_count() == 1
+                and len(self.storage.list(self._directory.spare)) < SPARES_MAX
+            ):
                 self.storage.rename(path, spare)
                 self.storage.sync_directory(spare.parent)  # else its old name may come back with new content
             else:

@@ -13,10 +13,9 @@ from pathlib import Path
 from holdfast.errors import ConfigError
 from holdfast.persistence.filesystem.file_names import open_alone
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
-from holdfast.persistence.filesystem.storage import File, Storage, write_whole
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage, write_whole
 from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
-
-_NEXT = "next.data"
+from holdfast.persistence.log.log_files import NEXT_DATA
 
 
 def prepare(
@@ -28,10 +27,11 @@ def prepare(
 
     Raises ``OSError``: a full disk fails here, not in the middle of a commit.
     """
-    path = directory.spare / _NEXT
-    emptied = [name for name in storage.list(directory.spare) if name != _NEXT]
+    path = directory.spare / NEXT_DATA
+    emptied = [name for name in storage.list(directory.spare) if name != NEXT_DATA]
     if emptied:
-        storage.rename(directory.spare / emptied[0], path)
+        with suppress(*MISSING):  # removed just now, because the disk is short of space
+            storage.rename(directory.spare / emptied[0], path)
     file = open_alone(storage, path)
     try:
         file.allocate(size_bytes)
@@ -47,7 +47,7 @@ def prepare(
 def publish(storage: Storage, directory: QueueDirectory, header: DataFileHeader) -> DataFileName:
     """Move the prepared file into ``data/``, durably; from here on it is part of the log."""
     name = DataFileName(header.sequence, header.first_offset)
-    storage.rename(directory.spare / _NEXT, directory.data_file(name))
+    storage.rename(directory.spare / NEXT_DATA, directory.data_file(name))
     storage.sync_directory(directory.data)
     return name
 
