@@ -28,7 +28,7 @@ from support.builders.handles import handle_of, pass_over
 from support.builders.transactions import ORDERS, open_queue
 from support.owners.second_groups import open_beside
 from support.owners.served import Served, close_all
-from support.processes.threads import wait_until
+from support.processes.threads import Threads, wait_until
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -742,6 +742,41 @@ def test_a_queue_that_closes_does_not_wait_for_the_rest_of_a_pass(
     pass_of(queue)._is_over = False
     with open_beside(queue, "asleep") as asleep:
         assert asleep.stats().skipped == 0
+
+
+@pytest.mark.parametrize("message", ["were skipped", "is a dead letter"])
+def test_a_logging_handler_may_close_the_queue_in_the_middle_of_a_pass(
+    storage: SimulatedStorage, clock: FakeClock, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pass ends with it, and progress is kept."""
+    caplog.set_level(logging.INFO)
+    queue = open_queue(storage, clock=clock, data_file_max_age=HOUR, max_lag_age=HOUR, expired="dead")
+    queue.groups.create("default")
+    put_hourly(queue, clock, 1)
+    queue.put_many([b"skipped", b"last"])
+    clock.advance(HOUR)
+    pass_over(queue)
+    queue.put(b"newer", ttl=HOUR / 2)
+    clock.advance(HOUR)
+    closed: list[str] = []
+
+    class Closing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if message in record.getMessage():
+                queue.close()
+                closed.append(message)
+
+    handler, threads = Closing(), Threads()
+    logger = logging.getLogger("holdfast")
+    logger.addHandler(handler)
+    try:
+        threads.start(pass_of(queue)._run_logged)
+        threads.join(20)
+    finally:
+        logger.removeHandler(handler)
+    assert closed
+    with open_queue(storage, clock=clock) as again:
+        assert again.stats().lost == 0
 
 
 def test_no_file_goes_by_progress_whose_sync_has_failed(

@@ -57,7 +57,7 @@ class RetentionPass:
 
     def __init__(self, handle: QueueHandle) -> None:
         self._handle = handle
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a logging handler may close the queue in the middle of a pass
         self._is_over = False
         self._is_running = False
         self._due = handle.clock.monotonic() + PASS_SECONDS
@@ -94,7 +94,7 @@ class RetentionPass:
         self._is_over = True
 
     def stop(self) -> None:
-        """Begin no pass any more; waits for the step of one that is under way."""
+        """Begin no pass any more; waits for the step of one that is under way, unless that step calls it."""
         self._is_over = True
         with self._lock:
             pass
