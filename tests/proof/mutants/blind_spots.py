@@ -148,8 +148,8 @@ BLIND_SPOTS = (
         "other-groups-not-synced",
         "A data file goes while it is not on the disk yet that another group has finished it.",
         "persistence/groups/reclaim.py",
-        "        for reader in readers:\n            reader.sync()\n",
-        "",
+        "            finished = _finished_by(make_durable(storage, directory, clock, group, reader), finished)\n",
+        "            finished = _finished_by(reader.refresh(), finished)\n",
         "several groups",
     ),
     Mutation(

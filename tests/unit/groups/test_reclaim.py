@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import CommitUnknownError
+from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.format.constants import ENTRY_DONE
 from holdfast.persistence.groups import reclaim
 from holdfast.persistence.groups.group_files import GroupInfo, progress_reader, write_group
+from holdfast.persistence.groups.group_visit import make_durable
 from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
@@ -17,6 +20,7 @@ from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.groups.retention import Bounds, Retention
 from holdfast.persistence.log import next_data_file
 from support.builders.log_parts import LogParts
+from support.storages.refusals import refusing
 
 NO_RETENTION = Retention()
 
@@ -99,6 +103,63 @@ def test_progress_is_durable_before_the_file_goes(parts: LogParts) -> None:
     done = retire(parts, own_group=own.name, own_progress=progress, sync_own=lambda: order.append("synced"))
     assert done == [FIRST]
     assert order == ["synced", "gone"]
+
+
+def test_progress_whose_sync_failed_in_a_process_that_is_gone_is_written_again(parts: LogParts) -> None:
+    """A second sync could succeed over lost data, and messages that the group had finished would be missing."""
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(5))
+    reader = progress_reader(parts.storage, parts.directory, parts.queue_id, group)
+    directory = parts.directory.group(group.name)
+    positions = PositionFileWriter(parts.storage, directory, parts.clock, reader, file_bytes=16_384)
+    positions.append([Change(ENTRY_DONE, 5, 5, (1, 5000))])
+    with refusing(parts.storage, "sync", ".position"), pytest.raises(CommitUnknownError):
+        positions.sync()
+    positions.abandon()
+    assert retire(parts) == [FIRST]
+    left = parts.storage.crash_dropping_unsynced()
+    after = progress_reader(left, parts.directory, parts.queue_id, group)
+    assert after.refresh().unfinished_in(0, 10) == 0
+
+
+def test_progress_that_its_writer_has_synced_is_not_written_again(parts: LogParts) -> None:
+    """A clean close proves it, and so does what was written again once."""
+    one, two = with_log(parts, "one", "two")
+    finish(parts, one, range(20))
+    finish(parts, two, range(10))
+    reader = progress_reader(parts.storage, parts.directory, parts.queue_id, two)
+    directory = parts.directory.group(two.name)
+    positions = PositionFileWriter(parts.storage, directory, parts.clock, reader, file_bytes=16_384)
+    positions.append([Change(ENTRY_DONE, 10, 1, (1, 5000))])
+    positions.abandon()  # killed
+    files = {name: parts.storage.list(parts.directory.group(name)) for name in ("one", "two")}
+    assert retire(parts) == [FIRST]
+    assert parts.storage.list(parts.directory.group("one")) == files["one"]
+    assert parts.storage.list(parts.directory.group("two")) != files["two"]
+    files["two"] = parts.storage.list(parts.directory.group("two"))
+    for each in (one, two):
+        reader = progress_reader(parts.storage, parts.directory, parts.queue_id, each)
+        reader.refresh()
+        assert reader.is_durable
+        make_durable(parts.storage, parts.directory, parts.clock, each, reader)
+        assert parts.storage.list(parts.directory.group(each.name)) == files[each.name]
+
+
+def test_progress_of_a_group_with_an_owner_is_synced(parts: LogParts) -> None:
+    """The owner writes it, and nothing else does."""
+    (group,) = with_log(parts, "one")
+    reader = progress_reader(parts.storage, parts.directory, parts.queue_id, group)
+    directory = parts.directory.group(group.name)
+    lock = locks.try_acquire(parts.storage, parts.directory.group_lock(group.name))
+    assert lock is not None
+    positions = PositionFileWriter(parts.storage, directory, parts.clock, reader, file_bytes=16_384)
+    positions.append([Change(ENTRY_DONE, 0, 10, (1, 5000))])
+    assert retire(parts) == [FIRST]
+    positions.abandon()
+    lock.release()
+    left = parts.storage.crash_dropping_unsynced()
+    after = progress_reader(left, parts.directory, parts.queue_id, group)
+    assert after.refresh().unfinished_in(0, 10) == 0
 
 
 def test_own_progress_in_memory_decides_for_the_own_group(parts: LogParts) -> None:

@@ -13,8 +13,9 @@ from holdfast.clock import Clock
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import QueueDirectory, within
 from holdfast.persistence.filesystem.storage import MISSING, Storage
-from holdfast.persistence.groups.group_files import find_group, progress_reader
-from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.group_files import GroupInfo, find_group, progress_reader
+from holdfast.persistence.groups.position_entry import Change, floor_change
+from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_file_writer import NEXT, POSITION_FILE_BYTES_MIN, PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
 
@@ -42,7 +43,7 @@ def visit_group(
 
     A group that does not exist needs no entries. Neither does a group whose owner has noted everything, because an
     owner rewrites the progress that it finds. ``is_needed`` tells whether entries are needed; the default is
-    ``changes``. ``is_doubtful``: a visit before has failed, perhaps in the sync of a file that it could not remove.
+    ``changes``. ``is_doubtful``: a visit before may have failed in the sync of a file that it could not remove.
     """
     is_needed = is_needed or changes
     group = find_group(storage, directory, name)
@@ -72,3 +73,28 @@ def visit_group(
     finally:
         lock.release()
     return True
+
+
+def make_durable(
+    storage: Storage, directory: QueueDirectory, clock: Clock, group: GroupInfo, reader: PositionFileReader
+) -> GroupProgress:
+    """Make the progress of a group durable that another handle has written; return it.
+
+    If its file does not prove that it was synced, a sync may have failed in a process that is gone, and a second one
+    could succeed over lost data. So it is written again. That of a group with an owner is synced. The caller holds the
+    groups lock.
+    """
+    if reader.is_durable:
+        return reader.progress
+    name, always = group.name, lambda progress: True
+    is_free = visit_group(
+        storage, directory, reader.ids[0], clock, name, _floor_again, is_needed=always, is_doubtful=True
+    )
+    if not is_free:
+        reader.sync()
+    return reader.refresh()
+
+
+def _floor_again(progress: GroupProgress) -> list[Change]:
+    """Return the entry that proves, once the writer has closed, that all before it is on the disk."""
+    return [floor_change(progress.floor, progress.lost_count, progress.skipped_count, progress.hint)]

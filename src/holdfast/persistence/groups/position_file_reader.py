@@ -30,7 +30,7 @@ from holdfast.persistence.format.constants import (
 from holdfast.persistence.format.file_header import PositionFileHeader, block_copies
 from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.groups.position_entry import Change, Entry, decode_entry, reach_of
-from holdfast.persistence.groups.position_run import UNREADABLE, apply_run
+from holdfast.persistence.groups.position_run import UNREADABLE, apply_run, is_known_floor
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import Reach
 from holdfast.persistence.groups.vote import vote_entry_count
@@ -85,6 +85,7 @@ class PositionFileReader:
         self.damage: list[Damage] = []
         self._salt = 0
         self._next = 0
+        self._synced = 0  # so many entries are known to have been synced
         self._run: list[Change] = []
         self._vote_end = 0  # number of the entry behind the last vote begun
         self._has_floor = False
@@ -109,6 +110,11 @@ class PositionFileReader:
             except MISSING:  # replaced by the next generation just now
                 pass
         return self.progress
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the file itself proves that all entries which were read have been synced by their writer."""
+        return self._synced >= self._next
 
     def sync(self) -> None:
         """Make the entries that were read durable: another process may have written them without a sync."""
@@ -149,6 +155,7 @@ class PositionFileReader:
             return False
         self.progress = self._initial()
         self.generation, self._salt, self._next, self._run = generation, header.salt, 0, []
+        self._synced = 0
         self._vote_end, self._has_floor = 0, False
         return True
 
@@ -189,9 +196,12 @@ class PositionFileReader:
             self._report(path, position, ENTRY.size, f"{reason}; it does not count")
         self._run.append(change or UNREADABLE)
         self._next += 1
+        self._synced = max(self._synced, entry.synced_mark)
         if entry.change.kind == ENTRY_VOTE:
             self._vote_end = entry.number + vote_entry_count(entry.change)
         in_checkpoint = entry.flags & ENTRY_FLAG_CHECKPOINT  # all of it is on the disk: each entry counts by itself
+        if entry.synced_mark == entry.number and not in_checkpoint and is_known_floor(entry.change, self.progress):
+            self._synced = self._next  # nothing is lost with it
         if entry.flags & ENTRY_FLAG_LAST or (in_checkpoint and self._next >= self._vote_end):
             self._apply(path)
 

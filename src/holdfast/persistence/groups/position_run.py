@@ -116,6 +116,12 @@ def _dropped(name: str | None, held: Sequence[Change]) -> str:
     return f"{says} (as far as known: {sum(run.count for run in held)} messages in offsets {first}..{end - 1})"
 
 
+def is_known_floor(change: Change, progress: GroupProgress) -> bool:
+    """Whether an entry only says the floor again, as a clean close does: it is lost without loss."""
+    counts = change.count <= progress.lost_count and change.delivery_number <= progress.skipped_count
+    return change.kind == ENTRY_FLOOR and change.first_offset <= progress.floor and counts
+
+
 def checkpoint(progress: GroupProgress) -> list[Change]:
     """Return the entries that express all of ``progress``; the floor is first and last, so one bad entry spares it."""
     floor = floor_change(progress.floor, progress.lost_count, progress.skipped_count, progress.hint)

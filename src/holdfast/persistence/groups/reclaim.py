@@ -14,6 +14,7 @@ from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
 from holdfast.persistence.filesystem.storage import free_bytes
 from holdfast.persistence.groups.group_files import groups_locked, list_groups, progress_reader, sync_deletions
+from holdfast.persistence.groups.group_visit import make_durable
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.retention import NOTHING, Distances, Retention
 from holdfast.persistence.log.log_files import LogFiles
@@ -63,7 +64,8 @@ def retire_finished_files(
         if not finished:
             return []
         groups = list_groups(storage, directory)
-        readers = [progress_reader(storage, directory, queue_id, group) for group in groups if group.name != own_group]
+        others = [group for group in groups if group.name != own_group]
+        readers = [progress_reader(storage, directory, queue_id, group) for group in others]
         for reader in readers:
             if finished:
                 finished = _finished_by(reader.refresh(), finished)
@@ -77,8 +79,8 @@ def retire_finished_files(
         sync_deletions(storage, directory, groups)  # a group must not come back without its files
         if sync_own is not None:
             sync_own()
-        for reader in readers:
-            reader.sync()
+        for group, reader in zip(others, readers, strict=True):
+            finished = _finished_by(make_durable(storage, directory, clock, group, reader), finished)
         retired = list(finished)[:_FILES_MAX]
         for name in retired:
             files.retire(name, is_spare=not is_short)
