@@ -19,7 +19,8 @@ from holdfast import (
     StorageError,
 )
 from holdfast.persistence.filesystem import locks
-from holdfast.persistence.groups.group_files import find_group
+from holdfast.persistence.groups.group_files import find_group, progress_reader
+from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.verify import verify
 from holdfast.queue.engine import expiry, retention
 from holdfast.threads import start_thread
@@ -485,6 +486,83 @@ def test_a_pass_reads_a_bounded_number_of_messages(
     clock.advance(DAY)
     pass_over(queue)
     assert queue.stats().depth == 1
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_messages_that_come_again_by_a_seek_expire_again(opened: Any, clock: FakeClock, is_open: bool) -> None:
+    """The pass has seen them, and they were ended then."""
+    queue = opened()
+    for name in ("moved", "default"):
+        queue.groups.create(name)
+    queue.put_many([Put(b"a", ttl=60)] * 5)
+    queue.put(b"stays")
+    clock.advance(HOUR)
+    pass_over(queue)
+    pass_over(queue)
+    name = "default" if is_open else "moved"
+    queue.groups.seek(name, 0)
+    assert progress_of(queue, name).live_count(6) == 6
+    pass_over(queue)
+    progress = progress_of(queue, name)
+    assert (progress.floor, progress.live_count(6)) == (5, 1)
+
+
+def test_messages_expire_in_a_group_that_is_made_later(opened: Any, clock: FakeClock) -> None:
+    """The others have finished them."""
+    queue = opened(retain_messages=1000)
+    queue.put_many([Put(b"a", ttl=60)] * 5)
+    queue.put(b"stays")
+    queue.get_many(6)
+    pass_over(queue)
+    clock.advance(HOUR)
+    queue.groups.create("new", max_deliveries=3)
+    pass_over(queue)
+    assert progress_of(queue, "new").live_count(6) == 1
+
+
+def progress_of(queue: PersistentQueue, name: str) -> GroupProgress:
+    """Return the progress of a group as the disk has it."""
+    handle = handle_of(queue)
+    group = find_group(handle.storage, handle.directory, name)
+    assert group is not None
+    return progress_reader(handle.storage, handle.directory, handle.queue_id, group).refresh()
+
+
+def test_messages_in_hand_do_not_keep_a_pass_from_what_is_behind_them(
+    opened: Any, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their stretches are read again in each pass, and take turns."""
+    monkeypatch.setattr(expiry, "MESSAGES_MAX", 20)
+    monkeypatch.setattr(expiry, "_STRETCH_COUNT", 10)
+    queue = opened()
+    queue.put_many([Put(b"a", ttl=60)] * 50)
+    in_hand = [queue.receive_many(10, lease_seconds=DAY * 9)[0] for _ in range(5)]
+    for each in range(5):
+        queue.put(str(each).encode())
+    queue.put_many([Put(b"b", ttl=60)] * 15)
+    clock.advance(HOUR)
+    for _ in range(6):
+        pass_over(queue)
+    assert [each.offset for each in in_hand] == [0, 10, 20, 30, 40]
+    assert queue.stats().dropped == 15
+    for each in in_hand:
+        each.release()
+    for _ in range(6):
+        pass_over(queue)
+    assert queue.stats().dropped == 20
+
+
+def test_a_group_without_a_consumer_ends_all_that_a_pass_has_found(
+    opened: Any, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In steps of a bounded number of entries."""
+    monkeypatch.setattr(retention, "_EXPIRED_VISIT_MAX", 10)
+    queue = opened(expired="dead")
+    queue.groups.create("asleep", expired="dead")
+    queue.put_many([Put(b"a", ttl=60)] * 25)
+    clock.advance(HOUR)
+    pass_over(queue)
+    assert len(progress_of(queue, "asleep").dead) == 25
 
 
 def test_damage_does_not_keep_others_from_expiring(opened: Any, storage: SimulatedStorage, clock: FakeClock) -> None:

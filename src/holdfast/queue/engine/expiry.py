@@ -38,6 +38,7 @@ class Expiries:
         self._next_offset = 0
         self._stretches: dict[int, tuple[int, int]] = {}  # by first offset: the end, and the earliest expiry in it
         self._left_count = 0
+        self._turn = 0  # first offset of the stretch from which the next call reads again
 
     def find(self, first: int, end: LogEnd, now_ns: int, is_open: Callable[[int], bool]) -> list[tuple[Record, int]]:
         """Return messages from ``first`` on that have expired, without their payloads, and when.
@@ -50,9 +51,14 @@ class Expiries:
         self._next_offset = max(self._next_offset, first)
         found: list[tuple[Record, int]] = []
         try:
-            for start, (stop, earliest_ns) in sorted(self._stretches.items()):
-                if earliest_ns <= now_ns and self._left_count > 0:
-                    found += self._read(range(max(start, first), stop), end, now_ns, is_open, start)
+            due = sorted(start for start, (_, earliest_ns) in self._stretches.items() if earliest_ns <= now_ns)
+            kept_count = MESSAGES_MAX // 2 if self._next_offset < end[2] else 0  # for what was never read
+            for start in sorted(due, key=lambda start: start < self._turn):
+                if self._left_count <= kept_count:  # those with a message in hand are due in each call
+                    self._turn = start
+                    break
+                stop, _ = self._stretches[start]
+                found += self._read(range(max(start, first), stop), end, now_ns, is_open, start)
             while self._next_offset < end[2] and self._left_count > 0:
                 start, stop = self._next_offset, min(self._next_offset + _STRETCH_COUNT, end[2])
                 found += self._read(range(start, stop), end, now_ns, is_open, start)
