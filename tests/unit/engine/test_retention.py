@@ -189,6 +189,31 @@ def test_puts_never_wait_for_what_is_only_kept(storage: SimulatedStorage, clock:
         assert 4 <= queue.qsize() < 25  # what nobody has read is bounded as ever
 
 
+def test_a_put_that_is_larger_than_data_files_waits_for_nothing_that_is_only_kept(
+    storage: SimulatedStorage, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass makes the space as soon as it is asked for, whatever the sizes of the files, and for no more than that."""
+    started: list[Any] = []
+    monkeypatch.setattr(retention, "start_thread", lambda work, name, end: started.append(work) or work)
+    sizes = {"data_file_bytes": 16_384, "max_bytes": 10 * 16_384}
+    with PersistentQueue(ORDERS, mode="exclusive", storage=storage, clock=clock, retain_age=DAY, **sizes) as queue:
+        full_count = 0
+        for size in [3000] * 40 + [60_000] * 5 + [3000] * 40 + [60_000] * 2:
+            for is_last in (False, True):
+                try:
+                    queue.put(b"x" * size, block=False)
+                    break
+                except Full:
+                    assert not is_last, "the pass has made no space"
+                    full_count += 1
+                    look(queue)
+                    started.pop()()
+            queue.get()
+            assert queue.stats().file_count > 1 or size < 60_000
+        assert full_count > 4
+        assert handle_of(queue).capacity.wanted_bytes == 0
+
+
 # -- Groups that are too far behind ----------------------------------------------------------------------------------
 
 

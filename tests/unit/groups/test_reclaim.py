@@ -270,6 +270,17 @@ def test_a_full_disk_takes_what_is_outside_anyway(parts: LogParts, monkeypatch: 
     assert retire(parts, Retention(Bounds(message_count=10), free_bytes_min=size)) == [SECOND]
 
 
+def test_finished_files_go_while_all_of_them_take_too_much(parts: LogParts) -> None:
+    """The oldest first, as many as are needed; a file that is taken may be used again."""
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(20))
+    everything, files = Bounds(message_count=10**6), parts.files()
+    assert retire(parts, Retention(everything, total_bytes_max=files.total_bytes)) == []
+    assert retire(parts, Retention(everything, total_bytes_max=files.total_bytes - 1)) == [FIRST]
+    assert len(parts.storage.list(parts.directory.spare)) == 1
+    assert retire(parts, Retention(everything, total_bytes_max=0)) == [SECOND]
+
+
 def test_free_space_that_cannot_be_told_is_enough(parts: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is removed for a disk that does not say how full it is."""
 

@@ -34,12 +34,13 @@ def test_one_bound_is_enough_to_keep_and_the_others_are_none() -> None:
 
 
 def test_what_is_kept_leaves_room_for_puts_below_max_bytes() -> None:
-    """For the file that is written, the next one, and one that was full a moment ago."""
-    assert kept(max_bytes=10 * MIB, data_file_bytes=MIB) is NOTHING
-    assert kept(max_bytes=10 * MIB, data_file_bytes=MIB, retain_age=1) == Bounds(10**9, 7 * MIB)
-    assert kept(max_bytes=10 * MIB, data_file_bytes=MIB, retain_bytes=9 * MIB).size_bytes == 7 * MIB
-    assert kept(max_bytes=10 * MIB, data_file_bytes=MIB, retain_bytes=MIB).size_bytes == MIB
-    assert kept(max_bytes=2 * MIB, data_file_bytes=MIB, retain_messages=9) == Bounds(None, 0, 9)
+    """For the next file and one that was full a moment ago, or for a larger put that waits."""
+    settings = {**DEFAULTS, "max_bytes": 10 * MIB, "data_file_bytes": MIB}
+    assert retention_of(DEFAULTS).total_bytes_max is None
+    assert retention_of(settings).total_bytes_max == 8 * MIB
+    assert retention_of(settings, 1000).total_bytes_max == 8 * MIB
+    assert retention_of(settings, 4 * MIB).total_bytes_max == 5 * MIB
+    assert retention_of(settings, 40 * MIB).total_bytes_max == 0
 
 
 def test_a_lag_has_an_age_and_bytes() -> None:

@@ -56,6 +56,8 @@ def retire_finished_files(
         if is_short:
             files.remove_spares()
             missing_bytes = _missing_bytes(directory, retention)
+        if retention.total_bytes_max is not None:
+            missing_bytes = max(missing_bytes, files.total_bytes - retention.total_bytes_max)
         outside = distances.outside(NOTHING if missing_bytes else retention.kept)
         ends = {name: following.first_offset for name, following in pairwise(files.names())}  # all but the last
         finished = {name: ends[name] for name in outside}
@@ -100,7 +102,7 @@ def _missing_bytes(directory: QueueDirectory, retention: Retention) -> int:
 def _enough(
     files: LogFiles, finished: dict[DataFileName, int], outside: Iterable[DataFileName], missing_bytes: int
 ) -> dict[DataFileName, int]:
-    """Return those finished files that go for the space of the disk, oldest first, and those that go anyway."""
+    """Return those finished files that go for the space that is missing, oldest first, and those that go anyway."""
     kept = set(finished).difference(outside)
     chosen = {}
     for name, end in finished.items():

@@ -66,11 +66,14 @@ class Retention:
         While there is no group, files outside of it count as finished; if there is no bound, none do.
     free_bytes_min : int
         While the file system has less space than this, finished files are not kept.
+    total_bytes_max : int or None
+        While all data files take more than this, finished files are not kept.
     """
 
     kept: Bounds = NOTHING
     unread: Bounds = Bounds()  # immutable
     free_bytes_min: int = 0
+    total_bytes_max: int | None = None
 
 
 class Distances:

@@ -233,13 +233,13 @@ class HandleSettings:
         return self._group if names is GROUP_SETTINGS else DEFAULT_GROUP
 
 
-def stored_retention(storage: Storage, directory: QueueDirectory) -> Retention:
+def stored_retention(storage: Storage, directory: QueueDirectory, wanted_bytes: int = 0) -> Retention:
     """Return what a queue keeps, as the disk has it; everything, if its settings were lost.
 
-    Raises UnsupportedVersionError, StorageError.
+    ``wanted_bytes`` as for :func:`retention_of`. Raises UnsupportedVersionError, StorageError.
     """
     document = read_settings(storage, directory)
-    return Retention(kept=Bounds()) if document is None else retention_of(_completed(document, directory))
+    return Retention(kept=Bounds()) if document is None else retention_of(_completed(document, directory), wanted_bytes)
 
 
 def stored_queue_settings(storage: Storage, directory: QueueDirectory) -> Settings:

@@ -309,7 +309,7 @@ class QueueHandle:
         """Retire the data files that every group has finished, and that the queue does not keep."""
         if self.doubtful:
             return
-        retention = stored_retention(self.storage, self.directory)
+        retention = stored_retention(self.storage, self.directory, self.capacity.wanted_bytes)
         retire_finished_files(
             self.directory, self.files, self.clock, retention, own_group=own_group, own_progress=own, sync_own=sync
         )

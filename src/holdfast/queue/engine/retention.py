@@ -77,7 +77,7 @@ class RetentionPass:
         handle = self._handle
         now, sequence = handle.clock.monotonic(), handle.require_write_side().end()[0]
         has_grown = sequence != self._seen_sequence and handle.settings.values["max_bytes"] is not None
-        if self._is_running or (now < self._due and not has_grown):
+        if self._is_running or (now < self._due and not has_grown and not handle.capacity.wanted_bytes):
             return
         self._due, self._seen_sequence, self._is_running = now + PASS_SECONDS, sequence, True
         if start_thread(self._run_logged, "holdfast-retention", self._end_soon) is None:
@@ -118,7 +118,7 @@ class RetentionPass:
             self._do(lambda: self._attend(groups, errors), errors)
             self._do(lambda: self._look_after(groups, errors), errors)
             if not errors:  # else their progress may be on the disk or not
-                self._do(self._handle.reclaim, errors)
+                self._do(self._reclaim, errors)
         if errors:
             raise errors[0]
 
@@ -139,6 +139,11 @@ class RetentionPass:
         age = stored_queue_settings(handle.storage, handle.directory)["data_file_max_age"]
         if age is not None:
             handle.require_write_side().roll_if_old(as_ns(age, "data_file_max_age"), handle.clock.time_ns())
+
+    def _reclaim(self) -> None:
+        self._handle.reclaim()
+        self._handle.capacity.wanted_bytes = 0  # a put that still waits says so again
+        self._handle.capacity.space_available.notify()
 
     def _attend(self, groups: list[_Attended], errors: list[HoldfastError]) -> None:
         """Add each group that can be looked at; one that cannot does not keep the others from it."""

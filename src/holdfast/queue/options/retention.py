@@ -15,8 +15,8 @@ LAG_SETTINGS = frozenset({"max_lag_age", "max_lag_bytes"})
 _AGES = ("retain_age", "data_file_max_age", "max_lag_age")
 _SIZES = {"retain_bytes": "bytes", "retain_messages": "messages", "min_free_bytes": "bytes", "max_lag_bytes": "bytes"}
 
-_FILES_BESIDE = 3
-"""Of ``max_bytes``: the file that is written, the next one, and one that is only seen to be full a moment later."""
+_FILES_FREE = 2
+"""Of ``max_bytes``: the next file, and one more, because a full file is only seen a moment later."""
 
 
 def checked_retention(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,16 +37,18 @@ def checked_retention(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def retention_of(settings: Mapping[str, Any]) -> Retention:
-    """Return what a queue with these settings keeps. Those of its default group count while there is no group."""
+def retention_of(settings: Mapping[str, Any], wanted_bytes: int = 0) -> Retention:
+    """Return what a queue with these settings keeps. Those of its default group count while there is no group.
+
+    ``wanted_bytes``: of the largest put that waits for space. No put waits for what is only kept.
+    """
     kept = Bounds(_ns(settings, "retain_age"), settings["retain_bytes"], settings["retain_messages"])
     if not kept.is_any:
         kept = NOTHING
-    elif settings["max_bytes"] is not None:  # puts do not wait for what is only kept
-        room = max(0, settings["max_bytes"] - _FILES_BESIDE * settings["data_file_bytes"])
-        size = room if kept.size_bytes is None else min(room, kept.size_bytes)
-        kept = Bounds(kept.age_ns, size, kept.message_count)
-    return Retention(kept, lag_of(settings), settings["min_free_bytes"] or 0)
+    max_bytes, file_bytes = settings["max_bytes"], settings["data_file_bytes"]
+    if max_bytes is not None:
+        max_bytes = max(0, max_bytes - (_FILES_FREE - 1) * file_bytes - max(file_bytes, wanted_bytes))
+    return Retention(kept, lag_of(settings), settings["min_free_bytes"] or 0, max_bytes)
 
 
 def lag_of(settings: Mapping[str, Any]) -> Bounds:

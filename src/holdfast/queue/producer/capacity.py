@@ -34,6 +34,8 @@ class Capacity:
         Whether there is any.
     space_available : Notifier
         Notified when messages are finished.
+    wanted_bytes : int
+        Of the largest put that has found no space below ``max_bytes``, until a pass of retention has made some.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Capacity:
         self._depth = depth
         self._disk_bytes = disk_bytes
         self.space_available = Notifier()
+        self.wanted_bytes = 0
 
     def change(self, maxsize: int, max_bytes: int | None) -> None:
         """Set other bounds; waiting producers check again."""
@@ -66,7 +69,10 @@ class Capacity:
         """Whether ``count`` messages of ``size_bytes`` in all may be put now."""
         if self.maxsize and self._depth() + count > self.maxsize:
             return False
-        return self.max_bytes is None or self._disk_bytes(size_bytes) <= self.max_bytes
+        if self.max_bytes is None or self._disk_bytes(size_bytes) <= self.max_bytes:
+            return True
+        self.wanted_bytes = max(self.wanted_bytes, size_bytes)
+        return False
 
     def wait(self, count: int, size_bytes: int, deadline: float | None, is_open: Callable[[], bool]) -> None:
         """Sleep until there may be space for these messages.
