@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -72,6 +73,7 @@ class LocalEngine(Closing):
     ) -> None:
         super().__init__()
         self.idle_handles: IdleHandles | None = None
+        self._seeking = threading.Lock()
         writes = None if beside is None else beside.handle
         self.handle: QueueHandle = QueueHandle(storage, clock, path, options, beside=writes, living=living)
         try:  # at once: it holds locks
@@ -135,13 +137,12 @@ class LocalEngine(Closing):
         if group == handle.options.group:
             return seek(handle, start, own_process())
         options = Options("read_side", group, redact=None, any_file_system=handle.options.any_file_system)
-        other = LocalEngine(handle.storage, handle.clock, handle.path, options, beside=self)
-        try:
-            return seek(other.handle, start, own_process())
-        finally:
-            handle.group_readers.pop(group)
-            other.close()
-            handle.open_groups.remove(other.handle.group)
+        with self._seeking:  # two threads may move one group
+            other = LocalEngine(handle.storage, handle.clock, handle.path, options, beside=self)
+            try:
+                return seek(other.handle, start, own_process())
+            finally:
+                other.close()
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Change settings; as :meth:`PersistentQueue.configure`."""

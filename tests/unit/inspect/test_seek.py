@@ -27,6 +27,7 @@ from holdfast import (
     verify,
 )
 from holdfast.errors import Empty
+from holdfast.persistence.filesystem import locks
 from holdfast.persistence.groups import own_group
 from holdfast.persistence.groups.group_files import change_group
 from holdfast.queue.engine import handle_settings, log_starts
@@ -35,6 +36,7 @@ from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.producer.write_side import WriteSide
 from support.builders.clocks import NS_PER_SECOND, START_NS, FakeClock
+from support.builders.handles import handle_of
 from support.builders.transactions import open_queue
 from support.processes.children import child
 from support.processes.threads import Threads, wait_until
@@ -376,6 +378,34 @@ def test_another_group_than_the_handles_is_moved(queue: PersistentQueue) -> None
         return
     with PersistentQueue(queue.path, group="audit") as audit:
         assert numbers_left(audit) == [3, 4]
+
+
+def test_two_threads_may_move_one_group_that_is_not_the_handles(queue: PersistentQueue) -> None:
+    """One after the other; neither is told that the group has an owner."""
+    queue.groups.create("audit")
+    put_numbers(queue, 0, 5)
+    threads = Threads()
+    for _ in range(4):
+        threads.start(lambda: [queue.groups.seek("audit", start) for start in (1, 2, 3)])
+    threads.join()
+    assert queue.groups.seek("audit", 4).offset == 4
+
+
+def test_a_seek_that_is_refused_leaves_nothing_open(tmp_path: Path) -> None:
+    """The group has an owner, which it stays with."""
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
+        queue.groups.create("audit")
+        put_numbers(queue, 0, 5)
+        handle = handle_of(queue)
+        groups = list(handle.open_groups)
+        lock = locks.try_acquire(handle.storage, handle.directory.group_lock("audit"))
+        assert lock is not None
+        with pytest.raises(QueueLockedError):
+            queue.groups.seek("audit", 1)
+        lock.release()
+        assert handle.open_groups == groups
+        queue.groups.seek("audit", 1)
+        assert handle.open_groups == groups
 
 
 def test_a_group_that_another_process_owns_is_not_moved_past_its_lock(tmp_path: Path) -> None:

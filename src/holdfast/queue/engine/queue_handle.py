@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -376,9 +376,15 @@ class QueueHandle:
         writes = (self.coordinator, self.write_side) if own else ()
         parts = (*writes, self.read_side, self.batches if own else None, self.look_side)
         with self.settings.changing, ExitStack() as closing:  # each one, even if another raises; the last one first
+            if not own:
+                closing.callback(self._leave_open_groups)
             for part in reversed(parts):
                 if part is not None:
                     closing.callback(part.close)
+
+    def _leave_open_groups(self) -> None:
+        with suppress(AttributeError, ValueError):  # it was not opened so far, or is closed already
+            self.open_groups.remove(self.group)
 
     def forget_after_fork(self) -> None:
         """In a forked child: touch nothing that the parent owns."""

@@ -218,7 +218,6 @@ class OwnedQueue:
             for known in (self._groups, self._opened, self.handle.group_readers):
                 known.pop(name, None)
             engine.close()
-            self.handle.open_groups.remove(engine.handle.group)
 
     def handle_of(self, group: str) -> QueueHandle:
         """Return the handle of a group that is open."""
