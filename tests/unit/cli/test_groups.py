@@ -40,6 +40,17 @@ def depths(path: Path) -> dict[str, int]:
     return {each["group"]: each["depth"] for each in done("groups", "list", path, "--json").documents}
 
 
+@pytest.mark.extra("filter")
+def test_a_group_is_made_with_a_filter(path: Path) -> None:
+    """It gets what matches; an expression that cannot be one is refused in one line."""
+    done("groups", "create", path, "some", "--filter", "headers.n in ['3', '33']")
+    with PersistentQueue(path, group="some") as queue:
+        assert [each.offset for each in queue.receive_many(9, timeout=5)] == [3, 33]
+    refused = run("groups", "create", path, "other", "--filter", "headers.n ==")
+    assert refused.code != 0
+    assert "other" not in depths(path)
+
+
 def test_groups_are_listed_made_moved_and_deleted(path: Path) -> None:
     """Each command says what it did, for people and for programs."""
     assert depths(path) == {"default": 0, "keeps": COUNT}

@@ -258,6 +258,9 @@ class OwnQueue:
     def ack_same(self, deliveries: object) -> bool:
         return False
 
+    def part_with(self, group: str, deliveries: object) -> None:
+        """Lease nothing: it has handed these out to no one else."""
+
     def fetch(self, count_max: int, is_over: Callable[[], bool]) -> list[bytes]:
         if not self.batches:
             raise Empty

@@ -194,9 +194,21 @@ def test_a_put_that_is_larger_than_data_files_waits_for_nothing_that_is_only_kep
 ) -> None:
     """A pass makes the space as soon as it is asked for, whatever the sizes of the files, and for no more than that."""
     started: list[Any] = []
-    monkeypatch.setattr(retention, "start_thread", lambda work, name, end: started.append(work) or work)
-    sizes = {"data_file_bytes": 16_384, "max_bytes": 10 * 16_384}
-    with PersistentQueue(ORDERS, mode="exclusive", storage=storage, clock=clock, retain_age=DAY, **sizes) as queue:
+
+    def start(work: Any, name: str, end: Any) -> object:
+        started.append(work)
+        return work
+
+    monkeypatch.setattr(retention, "start_thread", start)
+    with PersistentQueue(
+        ORDERS,
+        mode="exclusive",
+        storage=storage,
+        clock=clock,
+        data_file_bytes=16_384,
+        max_bytes=10 * 16_384,
+        retain_age=DAY,
+    ) as queue:
         full_count = 0
         for size in [3000] * 40 + [60_000] * 5 + [3000] * 40 + [60_000] * 2:
             for is_last in (False, True):

@@ -61,15 +61,16 @@ def _stats(path: Path, name: str) -> QueueStats | None:
 @queue_argument
 @_name_argument
 @click.option("--from", "start", type=StartType(), default="earliest", show_default=True, help="Where it starts.")
+@click.option("--filter", "expression", help='It gets only messages that match this, such as "priority > 3".')
 @json_option
-def create(path: Path, name: str, start: Start, as_json: bool) -> None:
-    """Make a group. Nothing happens if it exists.
+def create(path: Path, name: str, start: Start, expression: str | None, as_json: bool) -> None:
+    """Make a group. Nothing happens if it exists; its filter never changes.
 
     --from takes earliest, latest, an offset, -10 for the last ten messages, a time as 2026-05-04T12:30, or 90s, 30m, 2h
     or 7d ago.
     """
     with sharing(path) as queue:
-        offset = queue.groups.create(name, start)
+        offset = queue.groups.create(name, start, filter=expression)
     if as_json:
         write_json({"group": name, "offset": offset})
     else:
