@@ -83,6 +83,7 @@ class Receipt(NamedTuple):
     state: str = "live"
     is_in_block: bool = False
     transaction: int | None = None
+    was_of: int | None = None  # the transaction that had it when a seek took it away
 
 
 class Pause(NamedTuple):

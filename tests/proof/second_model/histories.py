@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast import (
@@ -22,6 +23,7 @@ from holdfast import (
     Transaction,
 )
 from holdfast.queue.inspect.browse import State
+from holdfast.queue.options.log_start import Start
 from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 from support.builders.handles import pass_over
@@ -49,7 +51,7 @@ OF_GROUP: dict[str, tuple[Any, ...]] = {
 }
 """What the settings may be that count at once."""
 
-STARTS: tuple[str | int, ...] = ("earliest", "latest", 0, 3)
+STARTS: tuple[Start, ...] = ("earliest", "latest", 0, 3, -1, -4, timedelta(0), timedelta(seconds=5), timedelta(hours=1))
 OPEN_MAX = 3
 VISIT_MAX = 20
 EXPECTED = (Empty, Full, ShutDown, HoldfastError)  # what a call may raise: whether it may here is for the judge to say
@@ -105,7 +107,7 @@ class Player:
         """Make so many steps, and look at everything at the end."""
         kinds = [self.puts, self.takes, self.takes, self.settles, self.settles, self.transacts, self.transacts]
         kinds += [self.looks, self.rules, self.wait]
-        kinds = [*kinds * 2, self.configures, self.configures, self.passes, self.passes]
+        kinds = [*kinds * 2, self.configures, self.configures, self.passes, self.passes, self.replays]
         for _ in range(call_count):
             self.step(self.rng.choice(kinds)())
             if self.rng.random() < 0.4:
@@ -254,7 +256,7 @@ class Player:
         offsets = rng.sample(range(self.payload_count + 1), min(self.payload_count, 4))
         reason = rng.choice(["rejected", "max_deliveries", "expired", "lease_expired", "exception"])
         until = self.clock.time_ns() // 10**9 + rng.choice([2, 20])
-        name, start = rng.choice(["other", "third"]), rng.choice(STARTS)
+        name, start = rng.choice(["other", "third"]), self.start()
         verbs: list[Callable[[], object]] = [
             lambda: queue.dead.retry(offsets),
             lambda: queue.dead.retry(reason=reason),
@@ -295,7 +297,21 @@ class Player:
         """Choose a pass of retention, once the group has begun."""
         return (lambda: pass_over(self.queue)) if self.group in self.groups() else self.takes()
 
-    def creates_with_settings(self, name: str, start: str | int) -> Callable[[], object]:
+    def start(self) -> Start:
+        """Choose where a group, or a reading of the log, begins."""
+        rng = self.rng
+        if rng.random() < 0.2:
+            return datetime.fromtimestamp(self.clock.time_ns() // 10**9 - rng.choice([0, 3, 30]), UTC)
+        return rng.randint(0, self.payload_count) if rng.random() < 0.2 else rng.choice(STARTS)
+
+    def replays(self) -> Callable[[], object]:
+        """Choose a seek, or a read without a group."""
+        rng, queue, start = self.rng, self.queue, self.start()
+        stop = rng.choice([None, None, self.start()])
+        name = rng.choice([self.group, self.group, "other", "third", "default"])
+        return rng.choice([lambda: queue.read(start, stop), lambda: queue.groups.seek(name, start)])
+
+    def creates_with_settings(self, name: str, start: Start) -> Callable[[], object]:
         """Choose the settings of a group to make."""
         rng, queue, is_there = self.rng, self.queue, name in self.groups()
         given = {each: rng.choice(OF_GROUP[each]) for each in rng.sample(sorted(OF_GROUP), 2)}
@@ -362,6 +378,7 @@ class Player:
         if self.rng.random() < 0.25:
             self.open(mode="read_only")
             self.make(self.queue.purge)
+            self.make(lambda: self.queue.read(self.start()))
             self.queue.close()
             return
         self.open(mode="shared")
@@ -373,6 +390,7 @@ class Player:
             lambda: self.queue.prepared,
             self.looks,
             self.looks,
+            self.replays,
         ]
         for _ in range(self.rng.randint(2, VISIT_MAX)):
             self.step(self.rng.choice(kinds)())

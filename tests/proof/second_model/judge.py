@@ -14,6 +14,7 @@ from proof.second_model.rules import (
     looking,
     purging,
     putting,
+    replaying,
     retaining,
     settling,
     taking,
@@ -35,6 +36,7 @@ RULES: dict[str, Rule] = {
     **life.RULES,
     **configuring.RULES,
     **retaining.RULES,
+    **replaying.RULES,
 }
 
 #: Leases are looked at "when somebody takes, waits, settles, looks or asks for figures" (work-queue.md, "Limits"):
@@ -139,6 +141,8 @@ def looks(state: State, call: Call) -> bool:
     """Whether a call looks at leases: some do only where they find something to settle, or somebody to ask."""
     if call.verb in ("dead_retry", "dead_discard"):
         return call["reason"] is not None  # "with reason= they look first"
+    if call.verb == "seek":
+        return bool(call["name"] == state.group)
     if call.verb in ("tx_receive", "tx_ack"):
         tx = state.transactions[call["tx"]]
         if tx.state != "open" or call.now.mono >= tx.deadline.low:

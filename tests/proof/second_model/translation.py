@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast import Backoff, DeadLetter, Put
+from holdfast import Backoff, DeadLetter, HoldfastError, Put
+from holdfast.queue.inspect.log_reading import LogReading
 from holdfast.queue.inspect.stats import QueueStats
-from proof.second_model.facts import SECOND_NS
+from proof.second_model.facts import SECOND_NS, DisagreementError
 from proof.second_model.history import Seen
 
 ASKS = ("payload", "delay", "not_before", "priority", "ttl", "order_key")
@@ -50,6 +51,22 @@ def asks(payloads: Iterable[Any]) -> list[dict[str, Any]]:
     """Return what the messages of a batch ask for."""
     wishes = [each if isinstance(each, Put) else Put(each) for each in payloads]
     return [ask({name: getattr(each, name) for name in ASKS}) for each in wishes]
+
+
+def start(value: Any) -> Any:
+    """Return a start: a word, a number, or a time as ("since", nanoseconds) or ("ago", seconds)."""
+    if isinstance(value, datetime):
+        return "since", instant_ns(value)
+    return ("ago", seconds(value)) if isinstance(value, timedelta) else value
+
+
+def read(reading: LogReading) -> tuple[list[Seen], list[tuple[int, int]], int]:
+    """Return what a reading of the log shows to its end, its gaps, and how much damage there is."""
+    try:
+        found = [Seen(message.offset, message.payload) for message in reading]
+    except HoldfastError as error:
+        raise DisagreementError(f"a reading of the log ends with {error!r}") from error
+    return found, [(gap.start, gap.stop) for gap in reading.gaps], len(reading.damage)
 
 
 def settings(given: dict[str, Any]) -> dict[str, Any]:

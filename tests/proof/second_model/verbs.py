@@ -138,8 +138,20 @@ def configuring(call: Reading) -> dict[str, Any]:
 
 def creating(call: Reading) -> dict[str, Any]:
     """Return how a group begins."""
-    start, given = call["start"], translation.settings(call["settings"] or {})
-    return {"name": call["name"], "start": "earliest" if start is None else start, "settings": given}
+    return {**seeking(call), "settings": translation.settings(call["settings"] or {})}
+
+
+def seeking(call: Reading) -> dict[str, Any]:
+    """Return which group is to begin where."""
+    start = call["start"]
+    return {"name": call["name"], "start": "earliest" if start is None else translation.start(start)}
+
+
+def reading(call: Reading) -> dict[str, Any]:
+    """Return which part of the log is read."""
+    start = call["start"]
+    first = "earliest" if start is None else translation.start(start)
+    return {"start": first, "stop": translation.start(call["stop"])}
 
 
 QUEUE = {
@@ -159,6 +171,7 @@ QUEUE = {
     "empty": Reader("empty", answer=plain),
     "full": Reader("full", answer=plain),
     "stats": Reader("stats", answer=lambda call, result: translation.figures(result)),
+    "read": Reader("read", reading, lambda call, result: translation.read(result)),
     "pause": Reader("pause", lambda c: {"until": translation.instant_ns(c["until"]), "reason": c["reason"]}),
     "resume": Reader("resume"),
     "purge": Reader("purge", answer=plain),
@@ -196,6 +209,7 @@ GROUPS = {
     "create": Reader("create_group", creating, plain),
     "delete": Reader("delete_group", asked("name")),
     "list": Reader("list_groups", answer=plain),
+    "seek": Reader("seek", seeking, lambda call, result: (result.offset, result.is_complete)),
 }
 METHODS: list[tuple[type, dict[str, Reader]]] = [
     (RetentionPass, {"run": Reader("pass_over")}),

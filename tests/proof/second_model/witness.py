@@ -33,6 +33,9 @@ OF_FILES = frozenset({"stats", "peek", "browse", "qsize", "empty"})
 RECEIVED = frozenset({"get", "get_many"})
 """Verbs that a handle that shares the queue does in two steps: it receives, and acknowledges."""
 
+ASKED_LATER = frozenset({"tx_ack", "leave"})
+"""Verbs of which a handle that shares the queue learns late, from the owner, that a message is not its any more."""
+
 
 @dataclass
 class DurabilityCheck:
@@ -43,6 +46,7 @@ class DurabilityCheck:
     storage: SimulatedStorage
     numbers: dict[int, tuple[int, Any]] = field(default_factory=dict)
     is_open: bool = True
+    is_shared: bool = False
 
     def number(self, thing: Any) -> int:
         """Return the number of a delivery or of a transaction; it is kept alive, so that no other one gets it."""
@@ -117,7 +121,8 @@ class Watch:
             witness.clock, witness.is_open = clock, True
             witness.judge = witness.judge if is_followed else None
             witness.told("open", {"given": settings(given), "group": group}, Answer())
-        if mode == "shared":
+        witness.is_shared = mode == "shared"
+        if witness.is_shared:
             self.sharing.add(id(queue))
         self.remember(queue, witness)
         self.remember(queue.groups, witness)
@@ -164,7 +169,7 @@ class Watch:
         if id(thing) in self.without_takes:
             if verb == "close":
                 return call()
-            verb = "purge_beside" if verb == "purge" else None
+            verb = {"purge": "purge_beside", "read": "read_beside"}.get(verb or "")
         self.depth.inside = True
         try:
             arguments = reader.arguments(reading)
@@ -203,6 +208,8 @@ class Watch:
             witness.is_open = False
         if verb in BOUNDED and witness.judge is not None and witness.judge.has_bytes_bound:
             arguments["files"] = witness.data_files()
+        if verb in ASKED_LATER and witness.is_shared:
+            arguments["is_shared"] = True
         if verb == "pass_over":
             arguments |= {"files": witness.data_files(), "begun": witness.groups()}
         try:

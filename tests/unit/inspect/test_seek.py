@@ -697,6 +697,26 @@ def test_a_time_just_behind_what_is_gone_has_all_its_messages(tmp_path: Path) ->
         assert queue.groups.seek("default", at - timedelta(seconds=61)) == GroupStart(oldest, is_complete=False)
 
 
+def test_a_time_whose_messages_are_gone_in_the_middle_of_the_log_is_not_complete(tmp_path: Path) -> None:
+    """The header of the file behind the gap says whether a message that is gone was put then or later."""
+    clock = FakeClock()
+    with PersistentQueue(tmp_path / "q", mode="exclusive", clock=clock, data_file_bytes=FILE_BYTES) as queue:
+        put_numbers(queue, 0, 1)
+        pinned = queue.receive()
+        pinned.reject("it keeps the first data file")
+        clock.advance(60)
+        for number in range(1, 100):
+            put_numbers(queue, number, number + 1)
+            clock.advance(60)
+        assert len(numbers_left(queue)) == 99
+        reading = queue.read("earliest")
+        behind = next(message.offset for message in reading if message.offset > 20)
+        at = datetime.fromtimestamp(START_NS / NS_PER_SECOND, UTC) + timedelta(minutes=behind)
+        assert queue.groups.seek("default", at) == GroupStart(behind, is_complete=True)
+        assert queue.groups.seek("default", at - timedelta(seconds=61)) == GroupStart(behind, is_complete=False)
+        assert queue.groups.seek("default", at - timedelta(minutes=20)).is_complete is False
+
+
 def test_a_life_that_does_not_begin_leaves_the_group_where_it_is(tmp_path: Path) -> None:
     """What is in hand stays so, and is acknowledged."""
     with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:

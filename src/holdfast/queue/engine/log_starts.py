@@ -66,10 +66,12 @@ def _wanted(handle: QueueHandle, start: LogStart, latest: int) -> int:
 def _wanted_since(handle: QueueHandle, timestamp_ns: int, first: int, latest: int) -> int:
     files = handle.files
     found = min(latest, offset_since(files, timestamp_ns, handle.log_end()))
-    if found > first or found == 0:
+    begins = [name for name in files.names() if name.first_offset == found]
+    is_behind_gap = found == first or any(gap.stop == found for gap in retired_ranges(files))
+    if found == 0 or not begins or not is_behind_gap:
         return found
     try:  # no message before a file is younger than its base
-        base_ns = read_data_file_header(files.storage, files.path(files.names()[0])).base_timestamp_ns
+        base_ns = read_data_file_header(files.storage, files.path(begins[0])).base_timestamp_ns
     except (StorageError, *MISSING):
         return found - 1
     return found if timestamp_ns > base_ns else found - 1

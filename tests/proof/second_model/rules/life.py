@@ -6,7 +6,6 @@ from proof.second_model.facts import (
     NOTHING,
     Course,
     Group,
-    Now,
     Pause,
     Span,
     State,
@@ -17,6 +16,7 @@ from proof.second_model.facts import (
 )
 from proof.second_model.history import Answer, Call
 from proof.second_model.rules.putting import can_work, may_have_ended
+from proof.second_model.rules.replaying import is_behind, is_used, judge_start, kept, unfinished
 from proof.second_model.rules.transitions import with_transaction, without_leases
 
 PAUSE = 'work-queue.md "Pause and browse"'
@@ -36,41 +36,19 @@ def resume(state: State, call: Call, answer: Answer) -> State:
 
 def create_group(state: State, call: Call, answer: Answer) -> State:
     """Judge groups.create: "return the offset where it starts. Nothing happens where it exists"."""
-    rule, name, start = "Groups.create", call["name"], call["start"]
+    rule, name = "Groups.create", call["name"]
     if name in state.groups:
         expect(answer.error is None, rule, "nothing happens", answer)
         return state
-    end = len(state.messages)
-    if isinstance(start, int) and start > end:
+    if is_behind(state, call["start"]):
         expect(answer.error == "ConfigError", rule, "ConfigError", answer)
         return state
-    first = {"earliest": 0, "latest": end}.get(start, start)
-    kept = {offset for group in state.groups for offset in surely_kept(replace(state, group=group), call.now)}
-    # What everybody has finished may be there still, or not any more.
-    allowed = Span(first, min((offset for offset in kept if offset >= first), default=end))
-    is_right = answer.error is None and allowed.low <= answer.value <= allowed.high
-    expect(is_right, rule, allowed, answer)
-    group = Group(
-        start=answer.value, missing=frozenset(range(answer.value, end)) - kept, settings=call["settings"] or {}
-    )
+    expect(answer.error is None, rule, "made", answer)
+    there = kept(state, call.now)  # what everybody has finished may be there still, or not any more
+    judge_start(state, call, answer.value, there, answer)
+    missing = frozenset(range(answer.value, len(state.messages))) - there
+    group = Group(start=answer.value, missing=missing, settings=call["settings"] or {})
     return with_group(replace(state, has_new_groups=True), group, name)
-
-
-def unfinished(state: State, group: Group) -> list[int]:
-    """Return what keeps its data file ("Space"), in one group."""
-    done = {offset for offset, course in group.courses.items() if course.state == "done"}
-    return [offset for offset in range(group.start, len(state.messages)) if offset not in done]
-
-
-def surely_kept(state: State, now: Now) -> list[int]:
-    """Return what nobody can have dropped or swept, in the group of a state, if that has begun."""
-    if not is_used(state, state.group):
-        return []  # it "starts when it is first used"
-    return [
-        offset
-        for offset in unfinished(state, state.own)
-        if state.course(offset).state != "dead" and not may_have_ended(state, offset, now)
-    ]
 
 
 def delete_group(state: State, call: Call, answer: Answer) -> State:
@@ -92,12 +70,6 @@ def list_groups(state: State, call: Call, answer: Answer) -> State:
     names = sorted(name for name in state.groups if name in answer.value or is_used(state, name))
     expect(answer.value == names, "Groups.list", names, answer)
     return state
-
-
-def is_used(state: State, name: str) -> bool:
-    """Whether a group is there without doubt."""
-    courses = state.groups[name].courses.values()  # settings that change note in some that they may have expired
-    return name != "default" or any(course.state != "waiting" or course.times.high for course in courses)
 
 
 def close(state: State, call: Call, answer: Answer) -> State:

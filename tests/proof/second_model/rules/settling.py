@@ -128,6 +128,10 @@ def with_receipt(state: State, receipt: int, *, is_in_block: bool) -> State:
 
 def leave(state: State, call: Call, answer: Answer) -> State:
     """Judge the end of a ``with`` block: acknowledged, or given back as failed after an exception."""
+    if has_run_out(state, call["receipts"]) and answer.error == "LeaseExpiredError" and call["is_shared"]:
+        return state  # "Batches": "they raise LeaseExpiredError, and nothing has changed"; the owner tells
+    if is_of_ended_transaction(state, call["receipts"]) and answer.error is None:
+        return state  # it was the transaction's, which says so
     if has_run_out(state, call["receipts"]) and not call["error"]:
         expect(answer.error == "LeaseExpiredError", 'work-queue.md "Leases"', "LeaseExpiredError", answer)
         return state
@@ -150,6 +154,13 @@ def leave(state: State, call: Call, answer: Answer) -> State:
         ready_at = after(call.now, wait) if wait.high else AT_ONCE
         state = failed(state, offset, "exception", call.now, ready_at, detail=call["error"])
     return state
+
+
+def is_of_ended_transaction(state: State, receipts: Iterable[int]) -> bool:
+    """Whether these were taken from a transaction by a seek, and it is not open any more."""
+    taken = [state.receipts[receipt].was_of for receipt in receipts]
+    known = [state.transactions[number] for number in taken if number is not None and number in state.transactions]
+    return len(known) == len(taken) and all(tx.state != "open" for tx in known)
 
 
 def timed_out(state: State, call: Call) -> int | None:

@@ -1,5 +1,6 @@
 """Rules for transactions: transactions.md, "Using them", "States", "What it means", "What is remembered"."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from proof.second_model.facts import NOTICED_LATE_NS, SECOND_NS, Prepared, Receipt, Span, State, Tx, expect, with_course
@@ -21,6 +22,7 @@ STATES = 'transactions.md "States"'
 ENDS = 'transactions.md "What it means"'
 REMEMBERED = 'transactions.md "What is remembered"'
 BOUNDED = 'transactions.md "Bounded queues"'
+MOVED = 'replay.md "Moving a group": an open transaction that has taken messages'
 
 
 def begin(state: State, call: Call, answer: Answer) -> State:
@@ -112,7 +114,9 @@ def tx_ack(state: State, tx: Tx, call: Call, answer: Answer) -> State:
         if is_own:
             refused.append({"", "StaleReceiptError", "TransactionStateError"} if is_twice else {""})
         else:
-            refused.append({"StaleReceiptError" if each else "" for each in refusals(state, receipt, call.now)})
+            answers = {"StaleReceiptError" if each else "" for each in refusals(state, receipt, call.now)}
+            may_ask_later = call["is_shared"] and known.state == "run_out"  # "from ``ack`` or ``commit``"
+            refused.append(answers | {""} if may_ask_later else answers)
     if answer.error is not None:
         names = set().union(*refused) | {"LeaseExpiredError"} | {"TransactionStateError"}
         is_refused = any(each != {""} for each in refused) and answer.error in names
@@ -121,6 +125,8 @@ def tx_ack(state: State, tx: Tx, call: Call, answer: Answer) -> State:
     expect(all("" in each for each in refused), 'transactions.md "What can go wrong"', refused, answer)
     for receipt in call["receipts"]:
         known = state.receipts[receipt]
+        if known.state == "run_out":
+            continue
         course = state.course(known.offset)
         state = with_course(state, known.offset, course._replace(transaction=number, lease=None))
         state = with_known(state, receipt, known._replace(transaction=number))
@@ -162,6 +168,12 @@ def room_for(state: State, tx: Tx, call: Call) -> set[str]:
     return room(state, len(tx.asks), call, finished_count=len(tx.acknowledged))
 
 
+def is_taken_away(state: State, tx: Tx, receipts: Iterable[int]) -> bool:
+    """Whether a seek has taken messages away that a transaction has."""
+    known = {*tx.acknowledged, *receipts}
+    return any(state.receipts[receipt].state == "run_out" for receipt in known)
+
+
 def unacknowledged_back(state: State, number: int, tx: Tx, *, counts: bool) -> State:
     """Have what was received and not acknowledged come again."""
     for receipt in tx.received:
@@ -180,6 +192,10 @@ def tx_commit(state: State, tx: Tx, call: Call, answer: Answer) -> State:
     if tx.state == "prepared" and tx.id is not None:
         state = decide(state, tx.id, call, answer, "committed")
         return with_transaction(state, number, "committed", state.decided[tx.id][1])
+    if is_taken_away(state, tx, tx.acknowledged) and answer.error not in ("Full", "RecordTooLargeError"):
+        expect(answer.error == "LeaseExpiredError", MOVED, "LeaseExpiredError", answer)
+    if answer.error == "LeaseExpiredError" and is_taken_away(state, tx, tx.received):
+        return state  # "the transaction is still open" (transactions.md, "What can go wrong")
     if answer.error == "Full":
         expect("Full" in room_for(state, tx, call), BOUNDED, "room", answer)
         return state
@@ -204,6 +220,10 @@ def tx_abort(state: State, tx: Tx, call: Call, answer: Answer) -> State:
 
 def tx_prepare(state: State, tx: Tx, call: Call, answer: Answer) -> State:
     """Judge prepare: durable and undecided; its messages stay taken, its puts invisible."""
+    if is_taken_away(state, tx, tx.acknowledged) and answer.error not in ("Full", "RecordTooLargeError"):
+        expect(answer.error == "LeaseExpiredError", MOVED, "LeaseExpiredError", answer)
+    if answer.error == "LeaseExpiredError" and is_taken_away(state, tx, tx.received):
+        return state
     if answer.error == "Full":
         expect("Full" in room_for(state, tx, call), BOUNDED, "room", answer)
         return state
