@@ -11,6 +11,8 @@ import pytest
 
 from holdfast import ConfigError, PersistentQueue, QueueLockedError, QueueNotFoundError, StorageError
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from support.spark.other_machines import OWN
+from support.spark.range_servers import HOST, servers_end
 from support.spark.sinks import schema_of, sent, writer
 
 pytestmark = pytest.mark.usefixtures("arrow_packages")
@@ -221,9 +223,55 @@ def test_a_task_on_a_machine_with_another_directory_is_refused(data: Path) -> No
         stage(write, batch(("a", "1")))
 
 
+def test_a_task_that_does_not_see_the_directory_has_the_range_server_stage_its_rows(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Into queues that are there, and into new ones; nothing is made where the task runs."""
+    monkeypatch.chdir(tmp_path)
+    planned, machine = OWN / "data", tmp_path / "machine"
+    with servers_end():
+        write = many(planned, create=True, serveAddress=HOST, txnid="day")
+        machine.mkdir()
+        monkeypatch.chdir(machine)
+        task = stage(write, batch(("a", "1"), ("c", "2"), ("a", "3")), batch(("b", "4"), ("c", "5")))
+        assert list(machine.iterdir()) == []
+        monkeypatch.chdir(tmp_path)
+        assert waiting(data) == {"a": 1, "b": 1, "c": 1}
+        commit(write, task)
+        assert [payloads(data, name) for name in "abc"] == [["1", "3"], ["4"], ["2", "5"]]
+        assert "is written through the range server at 127.0.0.1, port" in caplog.text
+        again = many(planned, create=True, serveAddress=HOST, txnid="day")
+        monkeypatch.chdir(machine)
+        assert stage(again, batch(("a", "1"))).ids == ()  # it is committed, as the server says
+        monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        ("../a", ConfigError, r"'\.\./a' cannot name a queue"),
+        ("", ConfigError, "'' cannot name a queue"),
+        ("d", QueueNotFoundError, "`queue` is 'd', and .* has no queue of that name"),
+    ],
+)
+def test_the_range_server_refuses_what_names_no_queue(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, error: type[Exception], said: str
+) -> None:
+    """A task is told the same error as where it sees the directory, and nothing stays staged."""
+    monkeypatch.chdir(tmp_path)
+    with servers_end():
+        write = many(OWN / "data", serveAddress=HOST)
+        (tmp_path / "machine").mkdir()
+        monkeypatch.chdir(tmp_path / "machine")
+        with pytest.raises(error, match=said):
+            stage(write, batch(("a", "1"), (name, "2")))
+        monkeypatch.chdir(tmp_path)
+    assert waiting(data) == {"a": 0, "b": 0}
+
+
 def test_rows_for_very_many_queues_are_staged_with_few_open_files(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than that are parts that are finished earlier; each queue has its rows in order."""
-    monkeypatch.setattr("holdfast.spark.writing.many_sink._BEGUN_MAX", 2)
+    monkeypatch.setattr("holdfast.spark.writing.many_parts._BEGUN_MAX", 2)
     names = [f"q{number}" for number in range(5)]
     write = many(data, create=True)
     task = write.write(iter([batch(*((name, f"{turn}") for name in names)) for turn in range(3)]))

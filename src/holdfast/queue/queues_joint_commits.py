@@ -6,13 +6,23 @@ next opening. docs/adr/0062.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import ConfigError, CorruptionError, StorageError, TransactionNotFoundError
+from holdfast.errors import (
+    ConfigError,
+    CorruptionError,
+    HoldfastError,
+    QueueNotFoundError,
+    ShutDown,
+    StorageError,
+    TransactionNotFoundError,
+)
 from holdfast.persistence.filesystem.layout import list_batch_files, open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, OsStorage, Storage, storage_errors
 from holdfast.persistence.format.commit_record import PartOf
@@ -22,6 +32,11 @@ from holdfast.persistence.outcomes.shared_joint_file import DIRECTORY, SharedJoi
 from holdfast.persistence.segment.batch_file_reader import read_summary, verify_batch
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.prepared.joint_resolver import check_part_of
+
+logger = logging.getLogger("holdfast")
+
+Parts = tuple[tuple[str, bytes], ...]
+"""Name and nonce of each."""
 
 _TO_DOCUMENT = f"../{DIRECTORY}"
 
@@ -76,7 +91,7 @@ class QueuesJointCommits:
         is_remembered : bool
             False if this application will never commit again.
         id_prefix : str
-            Queues with parts whose ids begin so are told too, and abort those that are not named.
+            Queues with parts of this application whose ids begin so are told too, and abort those that are not named.
 
         Raises
         ------
@@ -85,22 +100,21 @@ class QueuesJointCommits:
         QueueNotFoundError, TransactionNotFoundError, CorruptionError
             A queue or a part is missing, not a part of this, or damaged; nothing was committed.
         QueueLockedError
-            A queue is open with another mode, or another process decides; nothing was committed.
+            A queue of these parts is open with another mode, or another process decides; nothing was committed.
         DiskFullError, StorageError
-            Nothing was committed; or it is, as ``latest`` tells: then commit again, or reopen the queues.
+            Nothing was committed; or it is, as ``latest`` tells, and a queue has not followed: then commit again, or
+            reopen that queue. All other queues have followed.
         CommitUnknownError
             It may have happened or not: ask ``latest`` later.
         """
         part_of = self.part_of(application, version)
+        self._finish_others(application)
         known = self._file.find(application)
-        names = [named_part(each)[0] for each in (*parts, *(name for name, _ in (known.parts if known else ())))]
-        names += self._with_parts(id_prefix)
-        with ExitStack() as stack:
-            queues = {name: stack.enter_context(self._opened(name)) for name in dict.fromkeys(names)}
-            for queue in queues.values():
-                queue.flush()  # else earlier puts could be lost, and this not
-                if known is not None and known.parts:
-                    queue.prepared()  # else the next commit would take the place of this one
+        names = [*_queues_of(parts), *self._with_parts(part_of, id_prefix), *_queues_of_commit(known)]
+        with _Queues(self._opened, names) as queues:
+            queues.each(PersistentQueue.flush)  # else earlier puts could be lost, and this not
+            if known is not None and known.parts:
+                queues.each(PersistentQueue.prepared)  # else the next commit would take the place of this one
             with self._file.locked() as decided:
                 if self._file.id() != part_of.document_id:
                     raise ConfigError(
@@ -109,25 +123,52 @@ class QueuesJointCommits:
                     )
                 known = decided.find(application)
                 if known is None or not known.covers(part_of):
-                    self._require_followed(known, "a later one cannot be decided before that")
+                    away = self._require_followed(known, queues, "a later one cannot be decided before that")
+                    queues.require(_queues_of(parts))
                     found = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(parts))
-                    known = decided.decide(JointCommit(application, version, self._clock.time_ns(), found))
-            for queue in queues.values():
-                queue.prepared()  # which settles what is decided
-        self._require_followed(known, "commit again, or reopen that queue")
+                    now = self._clock.time_ns()
+                    known = decided.decide(JointCommit(application, version, now, away + found, is_remembered))
+            queues.each(PersistentQueue.prepared)  # which settles what is decided
+            away = self._require_followed(known, queues, "commit again, or reopen that queue")
+        if away:
+            logger.warning(
+                "commit %d of %s is in all queues but %s, which %s does not have: if they were deleted, their part is "
+                "lost with them, and new queues of these names end this warning; if they were moved, move them back",
+                known.version,
+                application,
+                ", ".join(dict.fromkeys(named_part(each)[0] for each, _ in away)),
+                self.directory,
+            )
         trouble = f"what is left of commit {known.version} of {application} stays in the document until the next one"
-        follow_up(trouble, self._end, known, is_remembered)
+        follow_up(trouble, self._end, known, away)
 
-    def _end(self, commit: JointCommit, is_remembered: bool) -> None:
+    def _finish_others(self, application: str) -> None:
+        """Finish what commits of other applications left: those that died, and never commit again, would fill it."""
+        for commit in self._file.pending():
+            if commit.application != application:
+                trouble = f"commit {commit.version} of {commit.application} in {self.directory} is not finished"
+                follow_up(trouble, self._finish, commit)
+
+    def _finish(self, commit: JointCommit) -> None:
+        with _Queues(self._opened, _queues_of_commit(commit)) as queues:
+            queues.each(PersistentQueue.prepared)
+            self._end(commit, self._require_followed(commit, queues, "reopen that queue"))
+
+    def _end(self, commit: JointCommit, away: Parts) -> None:
+        if away and away == commit.parts:
+            return
         with self._file.locked() as decided:
-            decided.end(commit, is_remembered=is_remembered)
+            decided.end(commit, away)
 
     def abort(self, application: str, version: int, *, id_prefix: str) -> None:
-        """Abort parts of this version, and of earlier ones, that were not committed. Raises as :meth:`commit`."""
-        self.part_of(application, version)
-        for name in self._with_parts(id_prefix):
-            with self._opened(name) as queue:
-                queue.joint_commits.abort(application, version)
+        """Abort parts of this version, and of earlier ones, that were not committed.
+
+        Raises as :meth:`commit`; a queue that cannot be opened keeps its parts, and no other queue from its abort.
+        """
+        part_of = self.part_of(application, version)
+        with _Queues(self._opened, self._with_parts(part_of, id_prefix)) as queues:
+            queues.each(lambda queue: queue.joint_commits.abort(application, version))
+            queues.require(list(queues.errors))
 
     def part_of(self, application: str, version: int) -> PartOf:
         """Return what a part of a commit says of it.
@@ -150,13 +191,26 @@ class QueuesJointCommits:
         open_directory(self._storage, path, create=False, writable=False)  # a missing queue is none to be made
         return PersistentQueue(path, mode=self._mode, storage=self._storage, clock=self._clock)
 
-    def _with_parts(self, id_prefix: str) -> list[str]:
-        """Return the queues in which parts wait whose ids begin so; an empty prefix names none."""
+    def _with_parts(self, part_of: PartOf, id_prefix: str) -> list[str]:
+        """Return the queues in which parts of an application wait; ids of them begin so. An empty prefix names none."""
         if not id_prefix:
             return []
         with storage_errors("looking for prepared transactions", self.directory):
             names = [name for name in self._storage.list(self.directory) if not name.startswith(".")]
-            return [name for name in names if any(each.startswith(id_prefix) for each in self._waiting(name))]
+            found = [(name, [each for each in self._waiting(name) if each.startswith(id_prefix)]) for name in names]
+        return [name for name, ids in found if any(self._is_of(name, each, part_of) for each in ids)]
+
+    def _is_of(self, name: str, transaction_id: str, part_of: PartOf) -> bool:
+        """Whether a part is of an application: its id may begin like those of another one."""
+        try:
+            directory, queue_id, _ = open_directory(self._storage, self.directory / name, create=False, writable=False)
+            path = directory.batch_file(transaction_id)
+            with storage_errors("looking for a prepared transaction", path):
+                record = read_summary(self._storage, path, queue_id).commit_record
+        except HoldfastError as error:  # so no commit can name it, and `collect` aborts it
+            logger.info("transaction %s of %s cannot be read: %s", transaction_id, self.directory / name, error)
+            return False
+        return record.part_of is not None and replace(record.part_of, version=part_of.version) == part_of
 
     def _waiting(self, name: str) -> list[str]:
         """Return the ids of the batch files of a queue, of none if it is no queue. Raises ``OSError``."""
@@ -165,17 +219,28 @@ class QueuesJointCommits:
         except MISSING:
             return []
 
-    def _require_followed(self, commit: JointCommit | None, advice: str) -> None:
-        """Raise StorageError if a queue has not put its parts of a commit into its log."""
-        with storage_errors("looking for prepared transactions", self.directory):
-            for each, _ in () if commit is None else commit.parts:
-                name, transaction_id = named_part(each)
-                if commit is not None and transaction_id in self._waiting(name):
-                    raise StorageError(
-                        f"commit {commit.version} of {commit.application} is decided, and {self.directory / name} has "
-                        f"not put transaction {transaction_id} into its log, for the reason in its log lines: {advice}",
-                        path=str(self.directory / name),
-                    )
+    def _require_followed(self, commit: JointCommit | None, queues: _Queues, advice: str) -> Parts:
+        """Raise StorageError if a queue has not put its parts of a commit into its log; return those of missing queues.
+
+        These may have been moved, and may be moved back. So the document keeps what it has decided for them.
+        """
+        away: Parts = ()
+        for part, nonce in () if commit is None else commit.parts:
+            name, transaction_id = named_part(part)
+            error = queues.errors.get(name)
+            if isinstance(error, QueueNotFoundError):
+                away += ((part, nonce),)
+                continue
+            with storage_errors("looking for prepared transactions", self.directory):
+                waits = transaction_id in self._waiting(name)
+            if commit is not None and (waits or error is not None):
+                reason = "for the reason in its log lines" if error is None else f"because {error}"
+                raise StorageError(
+                    f"commit {commit.version} of {commit.application} is decided, and {self.directory / name} has "
+                    f"not put transaction {transaction_id} into its log, {reason}: {advice}",
+                    path=str(self.directory / name),
+                ) from error
+        return away
 
     def _find_part(self, part: str, part_of: PartOf) -> bytes:
         """Return the nonce of a part that can be committed."""
@@ -202,3 +267,62 @@ class QueuesJointCommits:
                 position=damage[0].position,
             )
         return record.nonce
+
+
+class _Queues:
+    """Queues that are open together. One that cannot be opened, or fails, keeps no other from what it has to do.
+
+    Parameters
+    ----------
+    opened : callable
+        Opens a queue by its name.
+    names : iterable of str
+        Which ones.
+
+    Attributes
+    ----------
+    errors : dict of str to Exception
+        The first error of each queue that has one.
+    """
+
+    def __init__(self, opened: Callable[[str], PersistentQueue], names: Iterable[str]) -> None:
+        self._opened = opened
+        self._names = dict.fromkeys(names)
+        self._stack = ExitStack()
+        self._queues: dict[str, PersistentQueue] = {}
+        self.errors: dict[str, Exception] = {}
+
+    def __enter__(self) -> _Queues:
+        with ExitStack() as stack:
+            for name in self._names:
+                try:
+                    self._queues[name] = stack.enter_context(self._opened(name))
+                except HoldfastError as error:
+                    self.errors[name] = error
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def each(self, verb: Callable[[PersistentQueue], object]) -> None:
+        """Do something with each of them."""
+        for name, queue in self._queues.items():
+            try:
+                verb(queue)
+            except (HoldfastError, ShutDown) as error:
+                self.errors.setdefault(name, error)
+
+    def require(self, names: Iterable[str]) -> None:
+        """Raise the error of the first of these that has one."""
+        for name in names:
+            if name in self.errors:
+                raise self.errors[name]
+
+
+def _queues_of(parts: Iterable[str]) -> list[str]:
+    return [named_part(each)[0] for each in parts]
+
+
+def _queues_of_commit(commit: JointCommit | None) -> list[str]:
+    return [] if commit is None else _queues_of(name for name, _ in commit.parts)

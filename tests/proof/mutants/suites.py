@@ -178,6 +178,7 @@ SUITES = (
         "tests/unit/prepared/test_queues_joint_commits.py",
         "tests/crash/prefixes/test_queues_joint_commits_every_storage_call.py",
     ),
+    _tests("blocked queues", "tests/unit/prepared/test_queues_joint_commits_blocked.py"),
     _tests(
         "drains",
         "tests/unit/arrow/test_directory_writer.py",

@@ -57,6 +57,12 @@ def damage(storage: SimulatedStorage, path: Path, text: bytes | None = None) -> 
     file.close()
 
 
+def damage_file(path: Path) -> None:
+    """Write zeros over both copies of the header of a batch file of this machine."""
+    with path.open("r+b") as file:
+        file.write(bytes(FRAMES_START))
+
+
 def clear_header(storage: SimulatedStorage, path: Path) -> None:
     """Write zeros over both copies of a batch file's header."""
     file = storage.open(path)

@@ -127,6 +127,13 @@ def _unseen(spark: Any, place: Path) -> dict[str, Any]:
         rows.write.format("holdfast").mode("append").options(create="true", **options).save(str(OWN / name))
         return _count(OWN / name)
 
+    def written_by_column(name: str) -> list[int]:
+        (place / name).mkdir()
+        columns = ("concat('shop-', id % 3) queue", "cast(id as string) payload")
+        rows = spark.range(0, 900, 1, 4).selectExpr(*columns).write.format("holdfast").mode("append")
+        rows.options(create="true").save(str(OWN / name))
+        return [_count(OWN / name / f"shop-{number}") for number in range(3)]
+
     def streamed(name: str, options: dict[str, str]) -> int:
         rows = spark.readStream.schema("payload binary").parquet(f"{out}/stream").writeStream.format("holdfast")
         to = rows.options(create="true", **options).trigger(availableNow=True)
@@ -141,6 +148,7 @@ def _unseen(spark: Any, place: Path) -> dict[str, Any]:
         "finalized": outcome(lambda: finalize(path, place / "checkpoint", group="stream")),
         "served": [outcome(lambda: read("true", {})), outcome(lambda: drained(None)), outcome(lambda: stream({}))],
         "write": outcome(lambda: written("refused", off)),
+        "written_by_column": outcome(lambda: written_by_column("shops")),
         "written": [outcome(lambda: written("batch", {})), outcome(lambda: streamed("from-stream", {}))],
     }
 

@@ -84,7 +84,7 @@ def test_damage_is_told_with_the_exit_code(filled: Path, tmp_path: Path) -> None
     [
         (("--master", "local[1]"), "--master is an option of Spark: give --engine spark too"),
         (("--conf", "a=b"), "--conf is an option of Spark"),
-        (("--codec", "a:b"), "--codec is an option of Spark"),
+        (("--codec", "a:b"), "give --schema too"),
         (("--engine", "spark", "--codec", "a:b"), "give --schema too"),
         (("--engine", "spark", "--conf", "a"), "--conf is NAME=VALUE"),
         (("--format", "orc"), "orc"),
@@ -96,6 +96,88 @@ def test_options_that_do_not_fit_are_refused(
     """Before anything is made."""
     ran = run("drain", filled, "--out", tmp_path / "out", *arguments)
     assert (ran.code, said in ran.err) == (64, True), ran
+    assert not (tmp_path / "out").exists()
+
+
+# -- Payloads as columns -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def orders(path: Path, tmp_path: Path) -> Path:
+    """A queue of orders, with one payload that is none; beside it a schema."""
+    with PersistentQueue(path) as queue:
+        queue.put_many([b'{"id": %d, "tags": {"a": [1]}, "more": 1}' % number for number in range(5)])
+        queue.put(b"not json", headers={"a": "b"})
+        queue.put(b'{"id": "7"}')
+    (tmp_path / "orders.ddl").write_text("id BIGINT, tags MAP<STRING, ARRAY<INT>>, missing STRING\n")
+    return path
+
+
+def test_payloads_become_the_columns_of_a_schema(orders: Path, tmp_path: Path) -> None:
+    """As with Spark: those that do not fit keep their bytes in a column of their own, and the exit code tells."""
+    from pyarrow import dataset
+
+    arguments = ("drain", orders, "--out", tmp_path / "out", "--schema", tmp_path / "orders.ddl", "--group", "night")
+    ran = run(*arguments, "--max-messages", 4, "--json")
+    assert (ran.code, "2 payloads do not fit the schema" in ran.err) == (2, True), ran
+    assert (ran.document["message_count"], ran.document["unfit_count"]) == (7, 2)
+    table = dataset.dataset(tmp_path / "out", format="parquet", partitioning="hive").to_table().sort_by("_offset")
+    names = ["id", "tags", "missing", "_payload", "_offset", "_timestamp", "_headers", "batch_id"]
+    assert table.column_names == names
+    assert table["id"].to_pylist() == [0, 1, 2, 3, 4, None, None]
+    assert table["tags"][1].as_py() == [("a", [1])]
+    assert table["_payload"].to_pylist() == [None] * 5 + [b"not json", b'{"id": "7"}']
+    assert dict(table["_headers"][5].as_py()) == {"a": "b"}
+    assert run(*arguments).code == 0  # nothing is left
+
+
+def test_payloads_as_columns_are_divided_by_a_field_and_by_the_day_of_the_put(orders: Path, tmp_path: Path) -> None:
+    """In text, too; a field of the name is that field."""
+    out = tmp_path / "out"
+    arguments = ("drain", orders, "--format", "json", "--schema", tmp_path / "orders.ddl", "--partition-by")
+    assert run(*arguments, "date,id", "--out", out, "--group", "a").code == 2
+    (file,) = out.glob("batch_id=*/date=20*/id=3/part-0.json")
+    (row,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (row["_offset"], row["tags"], "_payload" in row) == (3, {"a": [1]}, False)
+    (tmp_path / "orders.ddl").write_text("id BIGINT, date STRING")
+    assert run(*arguments, "date", "--out", out / "b", "--group", "b").code == 2
+    assert list((out / "b").glob("batch_id=*/date=__HIVE_DEFAULT_PARTITION__/part-0.json"))
+
+
+def test_a_codec_decodes_with_its_upcasts(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found in the directory of the command; a name that is none is refused."""
+    from pyarrow import dataset
+
+    (tmp_path / "shop_of_a_drain.py").write_text(
+        "from dataclasses import dataclass\nfrom holdfast.serializers.codec import Codec\n"
+        "from holdfast.serializers.registry import Registry\n\n\n"
+        "@dataclass\nclass Order:\n    id: int\n    cents: int\n\n\n"
+        "codec = Codec(Registry(), type=Order, version=2)\n\n\n"
+        "@codec.upcast(from_version=1, to_version=2)\ndef cents(old):\n"
+        "    return {'id': old['id'], 'cents': old['euros'] * 100}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with PersistentQueue(path) as queue:
+        headers = {"content-type": "application/json", "ce-type": "Order", "ce-schemaversion": "1"}
+        queue.put(b'{"id": 1, "euros": 3}', headers=headers)
+    (tmp_path / "orders.ddl").write_text("id BIGINT, cents BIGINT")
+    arguments = ("drain", path, "--out", tmp_path / "out", "--schema", tmp_path / "orders.ddl", "--codec")
+    assert "has no 'other'" in run(*arguments, "shop_of_a_drain:other").err
+    assert run(*arguments, "shop_of_a_drain:codec").code == 0
+    table = dataset.dataset(tmp_path / "out", format="parquet").to_table()
+    assert table.select(["id", "cents"]).to_pylist() == [{"id": 1, "cents": 300}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"), [("id WORD", "'WORD' is no type"), ("_offset BIGINT", "the schema has a field '_offset'")]
+)
+def test_a_schema_that_cannot_be_is_an_error_and_nothing_is_drained(
+    filled: Path, tmp_path: Path, schema: str, said: str
+) -> None:
+    """Before a batch is reserved."""
+    (tmp_path / "wrong.ddl").write_text(schema)
+    ran = run("drain", filled, "--out", tmp_path / "out", "--schema", tmp_path / "wrong.ddl")
+    assert (ran.code, said in ran.err) == (1, True), ran
     assert not (tmp_path / "out").exists()
 
 

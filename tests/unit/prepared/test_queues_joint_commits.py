@@ -355,7 +355,7 @@ def test_the_end_of_a_commit_that_another_one_has_replaced_is_none(storage: Simu
     commits.commit("job", 2, parts(storage, commits, 2))
     assert before is not None
     with file.locked() as held:
-        held.end(before, is_remembered=False)
+        held.end(before)
     assert commits.latest("job") == 2
 
 

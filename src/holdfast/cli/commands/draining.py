@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.ending import DAMAGED, exit_with, say_line
+from holdfast.cli.importing import import_named
 from holdfast.cli.opening import group_option, json_option, queue_argument, require_queue
 from holdfast.cli.output import damage_document, write_json
 from holdfast.cli.spark_drain import SparkJob
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     "--schema",
     "schema_path",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="With Spark, a file: fields of payloads, which become columns; as `id BIGINT, name STRING`, or Spark's JSON.",
+    help="A file: fields of payloads, which become columns; as `id BIGINT, name STRING`, or the JSON of Spark.",
 )
 @click.option(
     "--codec",
@@ -108,19 +109,14 @@ def drain(
         "until": "forever" if forever else "snapshot",
         "on_progress": _show if verbose else None,
     }
-    unfit_count = 0
+    if codec_name is not None and schema_path is None:
+        raise click.UsageError("--codec decodes what becomes columns: give --schema too")
     if engine == "arrow":
-        given = {"--master": master, "--conf": conf, "--schema": schema_path, "--codec": codec_name}
-        for name, value in given.items():
+        for name, value in {"--master": master, "--conf": conf}.items():
             if value:
                 raise click.UsageError(f"{name} is an option of Spark: give --engine spark too")
-        from holdfast.arrow import DirectoryWriter
-        from holdfast.arrow import drain as drain_queue
-
-        report = drain_queue(path, DirectoryWriter(out, file_format, partition_by=columns, mode=mode), **options)
+        report, unfit_count = _drain_by_arrow(path, out, file_format, columns, mode, schema_path, codec_name, options)
     else:
-        if codec_name is not None and schema_path is None:
-            raise click.UsageError("--codec decodes what becomes columns: give --schema too")
         job = SparkJob(master or "local[*]", _settings(conf), schema_path, codec_name, verbose)
         report, unfit_count = job.run(path, out, file_format, columns, mode, options)
     _write(report, unfit_count, as_json=as_json, verbose=verbose)
@@ -139,6 +135,34 @@ def drain(
             offsets=[each.offsets for each in report.damage],
         )
     exit_with(DAMAGED if unfit_count else 0)
+
+
+def _drain_by_arrow(
+    path: Path,
+    out: str,
+    file_format: Any,
+    partition_by: list[str],
+    mode: Any,
+    schema_path: Path | None,
+    codec_name: str | None,
+    options: dict[str, Any],
+) -> tuple[DrainReport, int]:
+    """Drain in this process; return the report, and how many payloads did not fit the schema."""
+    from holdfast.arrow import Decoding, DirectoryWriter
+    from holdfast.arrow import drain as drain_queue
+
+    writer = DirectoryWriter(out, file_format, partition_by=partition_by, mode=mode)
+    if schema_path is None:
+        return drain_queue(path, writer, **options), 0
+    from holdfast.arrow.decoding.schema_text import schema_of_text
+    from holdfast.arrow.writing.payload_columns import PayloadColumns
+
+    schema = schema_of_text(schema_path.read_text(encoding="utf-8"), str(schema_path))
+    if codec_name is not None:
+        import_named(codec_name, "MODULE:CODEC", "shop.events:codec", "Codec")  # the directory here has modules, too
+    rows = PayloadColumns(writer, schema, partition_by)
+    decode = Decoding(schema, codec=codec_name or "")
+    return drain_queue(path, rows, columns=rows.columns, decode=decode, **options), rows.unfit_count
 
 
 def _settings(conf: tuple[str, ...]) -> dict[str, str]:

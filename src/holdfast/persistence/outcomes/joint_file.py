@@ -19,6 +19,8 @@ from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.format.constants import FORMAT_VERSION, JOINT_APPLICATIONS_MAX, LARGE_DOCUMENT_BYTES_MAX
 from holdfast.persistence.format.json_object import as_id, as_number
 
+_ONCE = "once"
+
 
 @dataclass(frozen=True, slots=True)
 class JointCommit:
@@ -33,13 +35,17 @@ class JointCommit:
     timestamp_ns : int
         When it was decided.
     parts : tuple of (str, bytes)
-        Id and nonce of each transaction that it commits, in their order; none if all of them are in the log.
+        Id and nonce of each transaction that it commits, in their order; none if all of them are in the log. In a
+        document for several queues also those of an earlier version, if a queue is away that has not followed it.
+    is_remembered : bool
+        Whether it stays in the document when all parts are in the logs.
     """
 
     application: str
     version: int
     timestamp_ns: int
     parts: tuple[tuple[str, bytes], ...] = ()
+    is_remembered: bool = True
 
     def covers(self, part_of: PartOf) -> bool:
         """Whether the outcome of a part is decided: by this commit, or by an earlier one."""
@@ -47,7 +53,7 @@ class JointCommit:
 
     def commits(self, part_of: PartOf, nonce: bytes) -> bool:
         """Whether it commits this part."""
-        return part_of.version == self.version and any(nonce == each for _, each in self.parts)
+        return self.covers(part_of) and any(nonce == each for _, each in self.parts)
 
 
 class JointFile:
@@ -129,14 +135,17 @@ class JointFile:
             if known is not None and known.get(commit.application) == commit:
                 known[commit.application] = replace(commit, parts=())
 
-    def end(self, commit: JointCommit, *, is_remembered: bool) -> None:
-        """Write down that all parts of a commit are in the logs; for a document without an owner. Raises as `find`."""
+    def end(self, commit: JointCommit, left: tuple[tuple[str, bytes], ...] = ()) -> None:
+        """Write down that all parts of a commit are in the logs but those left; for a document without an owner.
+
+        Raises as :meth:`find`.
+        """
         with self._lock:
             known = dict(self._read())
             if known.pop(commit.application, None) != commit:
                 return
-            if is_remembered:
-                known[commit.application] = replace(commit, parts=())
+            if left or commit.is_remembered:
+                known[commit.application] = replace(commit, parts=left)
             with storage_errors("ending a joint commit", self._path):
                 self._write(known)
 
@@ -195,6 +204,7 @@ def _fields(commits: dict[str, JointCommit]) -> dict[str, Any]:
             "version": each.version,
             "at": each.timestamp_ns,
             "parts": [[part, nonce.hex()] for part, nonce in each.parts],
+            **({} if each.is_remembered else {_ONCE: True}),
         }
         for each in commits.values()
     }
@@ -203,4 +213,5 @@ def _fields(commits: dict[str, JointCommit]) -> dict[str, Any]:
 
 def _commit(application: str, fields: dict[str, Any]) -> JointCommit:
     parts = tuple((str(part), as_id(nonce)) for part, nonce in fields["parts"])
-    return JointCommit(application, as_number(fields["version"]), as_number(fields["at"]), parts)
+    is_remembered = fields.get(_ONCE) is not True
+    return JointCommit(application, as_number(fields["version"]), as_number(fields["at"]), parts, is_remembered)

@@ -21,7 +21,7 @@ from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_er
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.format.constants import FORMAT_VERSION, LARGE_DOCUMENT_BYTES_MAX
 from holdfast.persistence.format.file_header import random_id
-from holdfast.persistence.format.json_object import as_id
+from holdfast.persistence.format.json_object import read_id
 from holdfast.persistence.outcomes.joint_file import JointCommit, JointFile
 
 DIRECTORY = ".joint"
@@ -78,13 +78,17 @@ class SharedJointFile:
         """Return the document's id; None if there is no document. Raises as :meth:`create`."""
         with storage_errors("reading joint commits", self._path):
             try:
-                return as_id(read_document(self._storage, self._path, LARGE_DOCUMENT_BYTES_MAX)["id"])
+                return read_id(read_document(self._storage, self._path, LARGE_DOCUMENT_BYTES_MAX), "id", self._path)
             except MISSING:
                 return None
 
     def find(self, application: str) -> JointCommit | None:
         """Return the latest commit of an application, as a hint: it may not be durable. Raises as :meth:`create`."""
         return JointFile(self._storage, self._path, is_owner=False).find(application)
+
+    def pending(self) -> list[JointCommit]:
+        """Return the commits with parts that may not be in the logs yet, as :meth:`find`."""
+        return JointFile(self._storage, self._path, is_owner=False).pending()
 
     @contextmanager
     def locked(self) -> Iterator[JointFile]:
@@ -109,8 +113,9 @@ class SharedJointFile:
                 fields = read_document(self._storage, self._path, LARGE_DOCUMENT_BYTES_MAX)
             except MISSING:
                 return b""
+            document_id = read_id(fields, "id", self._path)
             write_document(self._storage, self._path, fields, LARGE_DOCUMENT_BYTES_MAX)
-            return as_id(fields["id"])
+            return document_id
 
 
 def shared_document(queue: Path, part_of: PartOf) -> Path:

@@ -168,8 +168,10 @@ class RangeClient:
         latest, now_ns = json.loads(answer)
         return latest, now_ns
 
-    def stage(self, application: str, version: int, chunks: Iterable[Any]) -> tuple[str, ...]:
+    def stage(self, application: str, version: int, chunks: Iterable[tuple[str, Any]]) -> tuple[str, ...]:
         """Stage record batches of :data:`MESSAGES` for a joint commit; return the ids of the parts.
+
+        Each is with the name of its queue; empty: that of the plan.
 
         The server is asked at once, and knows that it is needed even if the first row takes an hour.
 
@@ -185,9 +187,9 @@ class RangeClient:
             )
         try:
             count = 0
-            for chunk in chunks:
+            for queue, chunk in chunks:
                 with self._errors():
-                    writer.write_batch(chunk)
+                    writer.write_with_metadata(chunk, queue.encode())
                 count += chunk.num_rows
             with self._errors():
                 writer.write_metadata(str(count).encode())

@@ -1,4 +1,7 @@
-"""What a token allows: one queue, and what one plan needs of it. Travels from driver to range server, as JSON."""
+"""What a token allows: one queue and what one plan needs of it, or a write into the queues of one directory.
+
+Travels from driver to range server, as JSON.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,11 @@ class Grant:
         The drained batch.
     write_id : str
         The write whose tasks may stage messages, and may read nothing; empty: none.
+    column : str
+        Of a write into many queues, chooses the queue; then ``root`` is their directory, and ``queue_id`` the id of the
+        document there. Empty: ``root`` is a queue.
+    create : bool
+        Whether such a write makes queues.
     """
 
     root: Path
@@ -28,6 +36,8 @@ class Grant:
     notes: Path | None = None
     batch_id: str = ""
     write_id: str = ""
+    column: str = ""
+    create: bool = False
 
     def to_text(self) -> str:
         """Return the grant as a line of JSON."""

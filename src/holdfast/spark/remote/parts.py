@@ -53,7 +53,14 @@ class RemoteParts:
 
         Raises as ``LocalParts.stage``, and RangeServerError. After any exception nothing of it can be committed.
         """
-        return self._client.stage(application, version, (chunk for batch in batches for chunk in _chunks(*batch)))
+        return self.stage_into((("", *batch) for batch in batches), application, version)
+
+    def stage_into(
+        self, batches: Iterable[tuple[str, Sequence[bytes], Mapping[int, bytes]]], application: str, version: int
+    ) -> tuple[str, ...]:
+        """Stage batches, each for a queue. As ``ManyParts.stage_into``, and raises RangeServerError."""
+        chunks = ((name, chunk) for name, payloads, headers in batches for chunk in _chunks(payloads, headers))
+        return self._client.stage(application, version, chunks)
 
     def close(self) -> None:
         """Do nothing: the connection is for the next task, too."""

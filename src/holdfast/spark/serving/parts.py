@@ -17,12 +17,13 @@ from holdfast.errors import UsageError
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.spark.remote.client import MESSAGES
 from holdfast.spark.remote.grant import Grant
+from holdfast.spark.writing.many_parts import ManyParts
 from holdfast.spark.writing.staging import LocalParts
 
 
 def latest(storage: Storage, grant: Grant, application: str) -> list[bytes]:
     """Return as JSON the version that an application has committed last, and the time here. Raises HoldfastError."""
-    with closing(LocalParts(grant.root, grant.queue_id, storage)) as parts:
+    with closing(_opened(storage, grant)) as parts:
         return [json.dumps([parts.latest(application), parts.clock.time_ns()]).encode()]
 
 
@@ -30,13 +31,24 @@ def receive(storage: Storage, grant: Grant, command: Mapping[str, Any], reader: 
     """Stage what a task sends; return the ids of the parts, as JSON. Raises HoldfastError, queue.Full, FlightError."""
     if reader.schema != MESSAGES:
         raise UsageError("this task has another version of holdfast than its driver: install the same on each machine")
-    with closing(LocalParts(grant.root, grant.queue_id, storage)) as parts:
-        ids = parts.stage(_received(reader), str(command["application"]), int(command["version"]))
+    application, version, received = str(command["application"]), int(command["version"]), _received(reader)
+    with closing(_opened(storage, grant)) as parts:
+        if isinstance(parts, ManyParts):
+            ids = parts.stage_into(received, application, version)
+        else:
+            ids = parts.stage(((payloads, headers) for _, payloads, headers in received), application, version)
         return json.dumps(ids).encode()
 
 
-def _received(reader: Any) -> Iterator[tuple[Sequence[bytes], Mapping[int, bytes]]]:
-    """Yield the messages of a whole stream; raises FlightCancelledError if it is not whole."""
+def _opened(storage: Storage, grant: Grant) -> LocalParts | ManyParts:
+    """Return what stages in the queue of a grant, or in the queues of its directory."""
+    if grant.column:
+        return ManyParts(grant.root, grant.queue_id, grant.column, create=grant.create, storage=storage)
+    return LocalParts(grant.root, grant.queue_id, storage)
+
+
+def _received(reader: Any) -> Iterator[tuple[str, Sequence[bytes], Mapping[int, bytes]]]:
+    """Yield the messages of a stream with the name of their queue; raises FlightCancelledError if it is not whole."""
     count, told = 0, -1
     while told < 0:
         try:
@@ -48,6 +60,7 @@ def _received(reader: Any) -> Iterator[tuple[Sequence[bytes], Mapping[int, bytes
         else:
             payloads, headers = (column.to_pylist() for column in chunk.data.columns)
             count += len(payloads)
-            yield payloads, {number: stored for number, stored in enumerate(headers) if stored}
+            queue = b"" if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
+            yield queue.decode(), payloads, {number: stored for number, stored in enumerate(headers) if stored}
     if told != count:
         raise flight.FlightCancelledError(f"the task has ended behind {count} messages: they are discarded")

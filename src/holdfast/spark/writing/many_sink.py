@@ -1,43 +1,45 @@
 """The sink into many queues: a column chooses the queue of each row, and all queues commit a write as one.
 
-Tasks stage a part in each queue that they have rows for. One document beside the queues decides
-(``queue/queues_joint_commits.py``). docs/spark-sink.md, "Many queues".
+Tasks stage a part in each queue that they have rows for, or have the range server of the write do that. One document
+beside the queues decides (``queue/queues_joint_commits.py``). docs/spark-sink.md, "Many queues".
 """
 
 from __future__ import annotations
 
 import logging
-import platform
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StringType, StructType
 
-from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError, ShutDown, TransactionStateError
-from holdfast.persistence.filesystem.layout import open_directory, queue_directory
+from holdfast.errors import ConfigError, HoldfastError, ShutDown, TransactionStateError
+from holdfast.persistence.filesystem.layout import queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, OsStorage, storage_errors
-from holdfast.persistence.outcomes.shared_joint_file import named_part, part_name
+from holdfast.persistence.outcomes.shared_joint_file import named_part
 from holdfast.queue.options.put_options import as_batch
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.queues_joint_commits import QueuesJointCommits
-from holdfast.service.queue_names import check_queue_name
+from holdfast.spark.remote.driver import planning_driver
+from holdfast.spark.remote.grant import Grant
+from holdfast.spark.remote.starting import announce
+from holdfast.spark.remote.unseen import parts_elsewhere
+from holdfast.spark.writing.many_parts import ManyParts
 from holdfast.spark.writing.message_rows import MessageRows
 from holdfast.spark.writing.options import WriteOptions
 from holdfast.spark.writing.sink import QueueSink, Sink, StagedParts
-from holdfast.spark.writing.staging import ID_PREFIX, LocalParts, Staging, id_prefix
+from holdfast.spark.writing.staging import ID_PREFIX, id_prefix
 
 if TYPE_CHECKING:
-    from holdfast.persistence.format.commit_record import PartOf
+    from holdfast.clock import Clock
+    from holdfast.spark.remote.parts import RemoteParts
 
 logger = logging.getLogger("holdfast")
 
 _COLUMN = "queue"
-_BEGUN_MAX = 64
-"""Parts that a task has begun at once: each has an open file."""
 
 
 def sink_for(options: WriteOptions, schema: StructType, *, overwrite: bool) -> QueueSink | ManyQueuesSink:
@@ -79,6 +81,9 @@ class ManyQueuesSink(Sink):
         self._rows = MessageRows(StructType([field for field in schema.fields if field.name != column]), options)
         self._check_directory()
         self._document_id = QueuesJointCommits(options.path).create()
+        write_id = uuid.uuid4().hex
+        grant = Grant(options.path, self._document_id, write_id=write_id, column=column, create=options.create)
+        self._place = announce(grant, planning_driver(), options.serve_address, is_kept=True)
 
     def _check_directory(self) -> None:
         storage, path = OsStorage(), self._options.path
@@ -100,31 +105,35 @@ class ManyQueuesSink(Sink):
 
         Raises as ``QueueSink.stage``; ConfigError for a value that names no queue.
         """
-        commits = QueuesJointCommits(self._options.path)
-        try:
-            part_of = commits.part_of(application, version)
-        except ConfigError:
-            part_of = None
-        if part_of is None or part_of.document_id != self._document_id:
-            raise ConfigError(
-                f"{self._options.path} on {platform.node()} is not the directory that was planned: mount it on each "
-                "machine that runs tasks; a range server stages for one queue only"
-            )
-        if self._is_committed(commits.latest(application), application, version, is_stream=is_stream):
-            return StagedParts(application, version, ())
-        with closing(_Parts(self._options, self._column, part_of)) as parts:
+        with closing(self._parts()) as parts:
+            if self._is_committed(parts.latest(application), application, version, is_stream=is_stream):
+                return StagedParts(application, version, ())
             try:
-                for batch in batches:
-                    for name, rows in self._by_queue(batch):
-                        for messages in self._rows.messages(rows):
-                            parts.add(name, messages)
-                return StagedParts(application, version, parts.finish())
-            except BaseException as error:
-                parts.give_up()
-                latest = commits.latest(application) if isinstance(error, TransactionStateError) else None
-                if self._is_committed(latest, application, version, is_stream=is_stream):
-                    return StagedParts(application, version, ())  # decided meanwhile, by another run of this write
+                names = parts.stage_into(self._encoded(batches, parts.clock), application, version)
+            except TransactionStateError:
+                if not self._is_committed(parts.latest(application), application, version, is_stream=is_stream):
+                    raise
+                names = ()  # decided meanwhile, by another run of this write
+            return StagedParts(application, version, names)
+
+    def _parts(self) -> ManyParts | RemoteParts:
+        """Return what stages the rows of a task: this machine, if it can, or else the range server of the write."""
+        options = self._options
+        try:
+            return ManyParts(options.path, self._document_id, self._column, create=options.create)
+        except HoldfastError as error:
+            if self._place is None:
                 raise
+            return parts_elsewhere(self._place, options.path, error)
+
+    def _encoded(
+        self, batches: Iterator[pa.RecordBatch], clock: Clock
+    ) -> Iterator[tuple[str, Sequence[bytes], Mapping[int, bytes]]]:
+        for batch in batches:
+            for name, rows in self._by_queue(batch):
+                for messages in self._rows.messages(rows):
+                    payloads, headers = as_batch(messages, clock)
+                    yield name, payloads, headers or {}
 
     def _by_queue(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the rows of each queue, in their order, without the column."""
@@ -171,64 +180,7 @@ class ManyQueuesSink(Sink):
         if latest is not None and latest >= version:
             raise self._old_checkpoint(application, version, latest)
 
-    def release(self) -> None:
-        """Do nothing: tasks see the directory."""
-
     def abort_all(self, application: str, version: int) -> None:
         """Abort parts that were staged and not committed. Spark calls this behind a commit that raised, too."""
         prefix = id_prefix(application)
         QueuesJointCommits(self._options.path).abort(application, version, id_prefix=prefix)
-
-
-class _Parts:
-    """The parts of one task in many queues. For one thread."""
-
-    def __init__(self, options: WriteOptions, column: str, part_of: PartOf) -> None:
-        self._options = options
-        self._column = column
-        self._part_of = part_of
-        self._clock = SystemClock()
-        self._opened = ExitStack()
-        self._staging: dict[str, Staging] = {}
-        self._begun: dict[str, None] = {}
-
-    def add(self, name: str, messages: Sequence[Any]) -> None:
-        """Add messages of one queue. Raises as :meth:`Staging.add`; ConfigError for a value that names no queue."""
-        staging = self._staging.get(name) or self._open(name)
-        self._begun.pop(name, None)
-        while len(self._begun) >= _BEGUN_MAX:  # the one that has waited longest; more of it is another part
-            oldest = next(iter(self._begun))
-            self._staging[oldest].prepare()
-            del self._begun[oldest]
-        self._begun[name] = None
-        payloads, headers = as_batch(messages, self._clock)
-        staging.add(payloads, headers or {})
-
-    def _open(self, name: str) -> Staging:
-        check_queue_name(name)
-        path, create = self._options.path / name, self._options.create
-        try:
-            _, queue_id, _ = open_directory(OsStorage(), path, create=create, writable=create)
-        except QueueNotFoundError as error:
-            raise QueueNotFoundError(
-                f"the column `{self._column}` is {name!r}, and {self._options.path} has no queue of that name: correct "
-                "the value, or say option('create', 'true') to make one",
-                path=str(path),
-            ) from error
-        parts = self._opened.enter_context(closing(LocalParts(path, queue_id)))
-        staging = parts.begin(self._part_of.application, self._part_of.version, self._part_of)
-        self._staging[name] = staging
-        return staging
-
-    def finish(self) -> tuple[str, ...]:
-        """Prepare the last parts; return the names of all, in the order of each queue."""
-        return tuple(part_name(name, each) for name, staging in self._staging.items() for each in staging.finish())
-
-    def give_up(self) -> None:
-        """Remove everything that was staged."""
-        for staging in self._staging.values():
-            staging.give_up()
-
-    def close(self) -> None:
-        """Close the files that were looked at."""
-        self._opened.close()

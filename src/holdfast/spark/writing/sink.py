@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast.spark.remote.parts import RemoteParts
+    from holdfast.spark.remote.place import Place
 
 logger = logging.getLogger("holdfast")
 
@@ -87,6 +88,7 @@ class Sink(ABC):
         if overwrite:
             raise ConfigError("a queue is appended to: say mode('append'), or outputMode('append') for a stream")
         self._options = options
+        self._place: Place | None = None
 
     def _is_committed(self, latest: int | None, application: str, version: int, *, is_stream: bool) -> bool:
         """Whether to skip a write; of a stream that can only be its last batch."""
@@ -127,9 +129,10 @@ class Sink(ABC):
     def abort_all(self, application: str, version: int) -> None:
         """Abort parts that were staged and not committed. Spark calls this behind a commit that raised, too."""
 
-    @abstractmethod
     def release(self) -> None:
         """End what the tasks of this write may ask for: it is committed or aborted."""
+        if self._place is not None:
+            release(self._place)
 
 
 class QueueSink(Sink):
@@ -207,11 +210,6 @@ class QueueSink(Sink):
             for messages in self._rows.messages(batch):
                 payloads, headers = as_batch(messages, clock)
                 yield payloads, headers or {}
-
-    def release(self) -> None:
-        """End what the tasks of this write may ask for: it is committed or aborted."""
-        if self._place is not None:
-            release(self._place)
 
     def commit_all(
         self,
