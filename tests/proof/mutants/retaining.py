@@ -95,4 +95,28 @@ RETAINING = (
         "",
         "retention",
     ),
+    Mutation(
+        "progress-believed-unproven",
+        "A data file goes by progress that its file does not prove, because the disk shows it.",
+        "persistence/groups/position_file_reader.py",
+        " and not in_checkpoint and is_known_floor(entry.change, self.progress):\n",
+        " or not in_checkpoint:\n",
+        "retention",
+    ),
+    Mutation(
+        "large-put-unheard",
+        "A put that finds no space below max_bytes asks for none.",
+        "queue/producer/capacity.py",
+        "        self.wanted_bytes = max(self.wanted_bytes, size_bytes)\n",
+        "",
+        "retention",
+    ),
+    Mutation(
+        "another-life-not-looked-for",
+        "Messages that come again by a seek do not expire again.",
+        "queue/engine/retention.py",
+        "        if not lives <= self._lives:",
+        "        if False:",
+        "retention",
+    ),
 )
