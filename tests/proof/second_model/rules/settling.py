@@ -24,8 +24,8 @@ def refusals(state: State, receipt: int, now: Now) -> set[str]:
     known = state.receipts[receipt]
     if known.state == "settled":
         return {"StaleReceiptError"}
-    if known.state == "run_out":
-        return {"LeaseExpiredError"}
+    if known.state == "run_out":  # of a transaction, which a shared handle has it be, it says that until the commit
+        return {"LeaseExpiredError"} | ({"TransactionStateError"} if known.was_of is not None else set())
     if known.state == "lost":  # "of one that was settled, or received before a restart, StaleReceiptError"
         return {"StaleReceiptError"}
     if known.transaction is not None:
