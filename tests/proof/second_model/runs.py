@@ -11,6 +11,7 @@ from unittest.mock import patch
 from holdfast import Full
 from holdfast.errors import NO_ROOM
 from holdfast.queue.client.staging import Staging
+from holdfast.queue.engine import consumer_lag
 from holdfast.queue.owner.machine import Machine
 from holdfast.queue.owner.parked import is_space
 from holdfast.queue.producer.capacity import Capacity
@@ -50,6 +51,7 @@ def full_at_once() -> Iterator[None]:
         park(machine, connection, frame, request, resource, *others)
 
     with (
+        patch.object(consumer_lag, "_LOOK_SECONDS", -1),  # at each call: else what it knows depends on the machine
         patch.object(Capacity, "wait", side_effect=Full),
         patch.object(Staging, "wait_for_space", look_once),
         patch.object(Machine, "_park", refuse),

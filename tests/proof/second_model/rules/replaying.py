@@ -167,7 +167,7 @@ def read(state: State, call: Call, answer: Answer) -> State:
     found, gaps, damage = answer.value
     first, end = wanted(state, call["start"], call.now), len(state.messages)
     stop = end if call["stop"] is None else min(end, wanted(state, call["stop"], call.now))
-    asked = range(first, max(first, stop))
+    asked = range(first, max(first, stop)) if is_whole else range(end)
     offsets = [seen.offset for seen in found]
     expect(offsets == sorted(set(offsets)), f"{READING}: in their order", sorted(set(offsets)), answer)
     for seen in found:
@@ -175,7 +175,7 @@ def read(state: State, call: Call, answer: Answer) -> State:
         expect(is_right, READING, f"what was put, of {asked}", seen)
     there = kept(state, call.now).intersection(asked)
     if not is_whole:
-        there, asked = set(), range(0)
+        return state
     left_out = there - set(offsets)
     expect(not left_out, READING, f"{sorted(left_out)} too", answer)
     told = {offset for gap in gaps for offset in range(*gap)}

@@ -39,9 +39,10 @@ def skipped_in(state: State, end: int, call: Call) -> State:
         course = state.course(offset)
         if offset >= end or course.state not in ("waiting", "leased") or course.transaction is not None:
             continue
-        is_sure = not may_have_ended(state, offset, call.now) and (
-            course.lease is None or call.now.mono < course.lease.low
-        )
+        if course.state == "leased":  # in hand it does not expire
+            is_sure = course.lease is None or call.now.mono < course.lease.low
+        else:
+            is_sure = not may_have_ended(state, offset, call.now)
         high += 1
         if is_sure:
             low += 1

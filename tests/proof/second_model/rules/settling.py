@@ -24,8 +24,8 @@ def refusals(state: State, receipt: int, now: Now) -> set[str]:
     known = state.receipts[receipt]
     if known.state == "settled":
         return {"StaleReceiptError"}
-    if known.state == "run_out":
-        return {"LeaseExpiredError"}
+    if known.state == "run_out":  # of a transaction, which a shared handle has it be, it says that until the commit
+        return {"LeaseExpiredError"} | ({"TransactionStateError"} if known.was_of is not None else set())
     if known.state == "lost":  # "of one that was settled, or received before a restart, StaleReceiptError"
         return {"StaleReceiptError"}
     if known.transaction is not None:
@@ -90,7 +90,9 @@ def ran_out(state: State, receipt: int, now: Now) -> State:
 
 def all_unsettled(state: State, call: Call, answer: Answer) -> tuple[State, ...]:
     """Judge a verb of a batch on all that are not settled: where a lease has run out it raises."""
-    if has_run_out(state, call["receipts"]):
+    gone = [state.receipts[receipt] for receipt in call["receipts"] if state.receipts[receipt].state == "run_out"]
+    is_told = any(receipt.was_of is None for receipt in gone)  # else that is for its transaction to tell
+    if is_told or (gone and answer.error == "LeaseExpiredError"):
         expect(answer.error == "LeaseExpiredError", 'work-queue.md "Batches"', "LeaseExpiredError", answer)
         return (state,)
     expect(answer.error is None, 'work-queue.md "Batches"', "done to all that are not settled", answer)

@@ -126,6 +126,7 @@ def tx_ack(state: State, tx: Tx, call: Call, answer: Answer) -> State:
     for receipt in call["receipts"]:
         known = state.receipts[receipt]
         if known.state == "run_out":
+            state = with_known(state, receipt, known._replace(was_of=number))
             continue
         course = state.course(known.offset)
         state = with_course(state, known.offset, course._replace(transaction=number, lease=None))
