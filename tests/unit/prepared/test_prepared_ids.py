@@ -12,6 +12,7 @@ from holdfast import (
 )
 from holdfast.persistence.format.constants import OUTCOMES_MAX
 from holdfast.queue.options.queue_options import Mode
+from holdfast.queue.prepared import prepared_transactions
 from holdfast.queue.prepared.vote_settling import VoteSettling
 from holdfast.queue.transactions.transaction_state import State
 from support.builders.transactions import KINDS, open_queue, prepare, prepared_ids
@@ -126,3 +127,29 @@ def test_the_memory_of_decided_ids_is_bounded(storage: SimulatedStorage, kind: s
             queue.abort_prepared(f"t{number}")
             with pytest.raises(TransactionStateError):
                 queue.commit_prepared(f"t{number}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_id_of_a_reservation_in_doubt_is_refused(queue: PersistentQueue, kind: str) -> None:
+    """Whatever has it: puts that wait, or a vote of the group; nothing is held then."""
+    queue.receive(timeout=0).ack()  # the group has begun
+    first = 1 if kind == "puts" else 2  # the others take a message
+    prepare(queue, kind, f"{queue.reservations.id_prefix('reserved')}{first}")
+    with pytest.raises(TransactionStateError, match="before its id is used again"):
+        queue.reservations.take()
+    queue.abort_prepared(*prepared_ids(queue))
+    reservation = queue.reservations.take()
+    assert reservation is not None
+    assert reservation.count == 2
+
+
+def test_a_reservation_reads_the_progress_of_no_other_group(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id names its group; so it takes as long beside any number of groups with any past."""
+    with open_queue(storage) as queue:
+        queue.put_many([b"one", b"two"])
+        queue.groups.create("other")
+        queue.receive(timeout=0).ack()  # the group has begun
+        monkeypatch.setattr(prepared_transactions, "progress_reader", lambda *group: pytest.fail("it was read"))
+        assert queue.reservations.take() is not None
