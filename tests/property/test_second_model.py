@@ -23,7 +23,7 @@ from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.work_runs import WorkRun
 
-HISTORIES = range(12)
+HISTORIES = range(20, 32)
 STEPS = 80
 FIRST_MODEL_SEEDS = range(2)
 FIRST_MODEL_STEPS = 120

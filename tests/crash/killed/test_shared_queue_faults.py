@@ -56,11 +56,6 @@ def _fill(queue: PersistentQueue, acknowledged: list[bytes]) -> None:
         acknowledged.append(b"%d" % number)
 
 
-def _stop(process: Child) -> None:
-    os.kill(process.pid, signal.SIGSTOP)
-    os.waitpid(process.pid, os.WUNTRACED)
-
-
 def test_a_full_disk_refuses_puts_of_owner_and_clients_and_takes_work(tmp_path: Path) -> None:
     """The errors say so. Once there is space, puts work again, by the same handles."""
     with (
@@ -258,9 +253,9 @@ def test_stopped_owners_and_stopped_clients_continue_and_nothing_is_lost_or_doub
         with PersistentQueue(path, mode="shared") as queue, child(take) as taker:
             queue.put(b"a")
             assert said.wait() == "a"
-            _stop(taker)
+            taker.stop()
             assert queue.get(timeout=10) == b"a"  # its lease has ended
-            _stop(owner)
+            owner.stop()
             began = time.monotonic()
             os.kill(taker.pid, signal.SIGCONT)
             go_on.send()

@@ -9,6 +9,7 @@ from proof.mutants.far_away import FAR_AWAY
 from proof.mutants.filters import FILTERS
 from proof.mutants.many_queues import MANY_QUEUES
 from proof.mutants.mutation import Mutation
+from proof.mutants.own_deliveries import OWN_DELIVERIES
 from proof.mutants.replays import REPLAYS
 from proof.mutants.retaining import RETAINING
 
@@ -406,6 +407,7 @@ MUTATIONS = (
     ),
     *BLIND_SPOTS,
     *BETWEEN_PROCESSES,
+    *OWN_DELIVERIES,
     *FAR_AWAY,
     *DRAINS,
     *RETAINING,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from holdfast import (
@@ -27,6 +28,7 @@ from holdfast.queue.options.log_start import Start
 from holdfast.queue.options.queue_options import Mode
 from support.builders.clocks import FakeClock
 from support.builders.handles import pass_over
+from support.owners.machine_link import Machines
 from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = "/q"
@@ -68,10 +70,13 @@ class Player:
     ----------
     seed : int
         What decides everything.
+    machines : Machines
+        The owners of the queue while it is shared.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, machines: Machines) -> None:
         self.rng = rng = random.Random(seed)
+        self.machines = machines
         self.clock = FakeClock()
         self.storage = SimulatedStorage()
         self.payload_count = self.restart_count = self.crash_count = 0
@@ -93,6 +98,7 @@ class Player:
         self.blocks: list[Delivery | DeliveryBatch] = []
         self.batches: list[DeliveryBatch] = []
         self.transactions: list[Transaction] = []
+        self.has_succeeded, self.given_from = False, 0
         self.queue = PersistentQueue(
             ROOT,
             storage=self.storage,
@@ -181,6 +187,44 @@ class Player:
         verbs = [lambda: queue.get(block=False), lambda: queue.get_many(count, timeout=0), receive, receive_many]
         return rng.choice(verbs)
 
+    def takes_ahead(self) -> Callable[[], object]:
+        """Choose who takes what has come while a thread only waited: a consumer, or a transaction."""
+        rng, queue = self.rng, self.queue
+        lease, timeout = rng.choice([None, 2, 50]), rng.choice([5, 60])
+        is_for_transaction = len(self.transactions) < OPEN_MAX and rng.random() < 0.6
+
+        def take() -> None:
+            tx = queue.begin(timeout=timeout) if is_for_transaction else None
+            if tx is not None:
+                self.transactions.append(tx)
+            queue.wait_for_more(0)
+            self.deliveries.append(
+                queue.receive(timeout=0, lease_seconds=lease) if tx is None else tx.receive(timeout=0)
+            )
+
+        return take
+
+    def give_to_transaction(self) -> None:
+        """Give a transaction of its own what is in hand, some of it inside of a block; then end blocks and transaction.
+
+        What cannot be committed is aborted. What was given back is in hand again, and may be given to the next one.
+        What a seek has taken away is not given: the handle hears of that only from the owner.
+        """
+        rng, given = self.rng, self.deliveries[self.given_from :][-6:]
+        given = [each for each in given if not (each.is_settled or each.holder)]
+        given = rng.sample(given, rng.randint(0, len(given)))
+        if not given:
+            return
+        tx, batch = self.queue.begin(), [Put(self.payload()) for _ in range(rng.choice([0, 1]))]
+        entered = [each for each in given if each not in self.blocks and rng.random() < 0.5]
+        error = rng.choice([None, None, BlockError("it went wrong")])
+        steps: list[Callable[[], object]] = [each.__enter__ for each in entered]
+        steps += [lambda: tx.put_many(batch), lambda: tx.ack(given)]
+        steps += [partial(each.__exit__, type(error) if error else None, error, None) for each in entered]
+        steps += [rng.choice([tx.commit, tx.abort, tx.abort, lambda: tx.__exit__(BlockError, BlockError("-"), None)])]
+        for step in [*steps, tx.abort]:
+            self.make(step)
+
     def settles(self) -> Callable[[], object]:
         """Choose a verb of a delivery or of a batch, of those in hand or of those that were."""
         rng = self.rng
@@ -242,7 +286,10 @@ class Player:
         states: list[State] = ["ready", "leased", "delayed", "dead"]
         state, limit = rng.choice(states), rng.choice([2, 100])
         after, count = rng.choice([None, 3]), rng.choice([1, 4])
-        looks = [queue.stats, queue.qsize, queue.empty, queue.full, queue.dead.list, lambda: len(queue.dead)]
+        looks: list[Callable[[], object]] = [queue.qsize, queue.empty, queue.full]
+        looks += [queue.dead.list, lambda: len(queue.dead)]
+        if not self.has_succeeded:
+            looks.append(queue.stats)
         looks += [
             lambda: queue.settings,
             lambda: queue.browse(state, limit=limit, after=after),
@@ -309,7 +356,12 @@ class Player:
         rng, queue, start = self.rng, self.queue, self.start()
         stop = rng.choice([None, None, self.start()])
         name = rng.choice([self.group, self.group, "other", "third", "default"])
-        return rng.choice([lambda: queue.read(start, stop), lambda: queue.groups.seek(name, start)])
+
+        def seek() -> None:
+            self.given_from = len(self.deliveries)
+            queue.groups.seek(name, start)
+
+        return rng.choice([lambda: queue.read(start, stop), seek])
 
     def creates_with_settings(self, name: str, start: Start) -> Callable[[], object]:
         """Choose the settings of a group to make."""
@@ -370,10 +422,11 @@ class Player:
             self.go_on_with(self.left_by(how))
 
     def visit(self) -> None:
-        """Open the queue in another mode: share it, or change nothing.
+        """Open the queue in another mode: share it, as its owner or as a client, or change nothing.
 
         While it is shared, no time passes while a block or a transaction is open: a client extends their leases by the
-        time of the system, which is another one.
+        time of the system, which is another one. Nor does it behind a succession, which begins leases anew. Behind one
+        no figures are asked for: some are those of the present owner.
         """
         if self.rng.random() < 0.25:
             self.open(mode="read_only")
@@ -381,6 +434,7 @@ class Player:
             self.make(lambda: self.queue.read(self.start()))
             self.queue.close()
             return
+        self.machines.are_own = self.rng.random() < 0.6
         self.open(mode="shared")
         kinds = [self.puts, self.takes, self.takes, self.settles, self.settles, self.transacts, self.transacts]
         kinds += [
@@ -394,7 +448,16 @@ class Player:
         ]
         for _ in range(self.rng.randint(2, VISIT_MAX)):
             self.step(self.rng.choice(kinds)())
-            if not self.blocks and not self.transactions and self.rng.random() < 0.1:
+            if self.rng.random() < 0.1:
+                self.make(self.takes_ahead())
+            gives = self.rng.random() < 0.3
+            for _ in range(self.rng.randint(1, 3) if gives else 0):
+                self.give_to_transaction()
+            if self.rng.random() < 0.05:
+                self.has_succeeded = True
+                self.machines.succeed(are_own=self.rng.random() < 0.6)
+            is_idle = not (self.blocks or self.transactions or self.has_succeeded)
+            if is_idle and (gives or self.rng.random() < 0.1):
                 self.make(self.wait())
                 self.step(self.takes())  # which notices the leases that have ended
         self.end()

@@ -61,8 +61,8 @@ def full_at_once() -> Iterator[None]:
 
 def judged_history(seed: int, step_count: int) -> Run:
     """Play one history to its end, or to the first answer that is not allowed; without passes of retention."""
-    with watching() as watch, full_at_once(), small_steps(), machine_links(), no_passes():
-        player = Player(seed)
+    with watching() as watch, full_at_once(), small_steps(), machine_links() as machines, no_passes():
+        player = Player(seed, machines)
         try:
             player.play(step_count)
         except DisagreementError:

@@ -15,12 +15,13 @@ from holdfast.errors import Empty, QueueLockedError, RetryableError
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.queue.client import shared_engine
-from holdfast.queue.client.link import Answer, Link, never
+from holdfast.queue.client.link import Answer, Link, LinkLostError, OwnerLink, never
 from holdfast.queue.client.owner_finder import InHand
 from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.options.queue_options import Options
+from holdfast.queue.owner.owner import Owner
 from holdfast.queue.protocol.messages import AnyRequest
-from support.owners.served import Client, FakeSessions, Served
+from support.owners.served import EPOCH, Client, FakeSessions, Served
 
 _LOOK_SECONDS = 0.005
 """How often a thread that waits for an answer ends a round itself: in the place of a loop that is woken."""
@@ -30,9 +31,24 @@ class Machine:
     """The owner of a queue as several links share it: one thread at a time steps it."""
 
     def __init__(self, storage: Storage, clock: Clock, path: Path, numbers: Iterator[int]) -> None:
+        self.path = path
         self.served = Served(storage, clock, FakeSessions(numbers=numbers), path)
         self.lock = threading.Lock()
         self.members = 0
+
+    def succeed(self) -> None:
+        """Close the owner in order, and have another one in its place: sessions live on."""
+        with self.lock:
+            before = self.served
+            before.close()
+            self.served = Served(before.storage, before.clock, before.sessions, self.path)
+
+
+class MachineOwner(Owner):
+    """An owner without lock, socket and thread, as a handle of its own process calls it."""
+
+    def __init__(self, served: Served) -> None:
+        self.queue, self.epoch = served.queue, EPOCH
 
 
 class MachineLink:
@@ -48,8 +64,9 @@ class MachineLink:
 
     def __init__(self, machine: Machine, session: int) -> None:
         self._machine = machine
+        self._served = machine.served
         self._clients: list[Client] = []
-        self.epoch = b"e" * 16
+        self.epoch = EPOCH
         with machine.lock:
             client = machine.served.connect(session)
         self.session = client.session
@@ -68,12 +85,14 @@ class MachineLink:
         *,
         again: bool = False,
     ) -> Answer:
-        served, lock = self._machine.served, self._machine.lock
+        served, lock = self._served, self._machine.lock
         with lock:
+            self._check_serves(was_sent=False)
             client = self._clients.pop() if self._clients else served.connect(self.session)
             request_id = client.send(request, payloads)
         while True:
             with lock:
+                self._check_serves(was_sent=True)
                 served.end_round()
                 reply = client.reply(request_id)
                 if reply is not None:
@@ -84,17 +103,43 @@ class MachineLink:
                     raise Empty
             time.sleep(_LOOK_SECONDS)
 
+    def _check_serves(self, *, was_sent: bool) -> None:
+        if self._served is not self._machine.served:
+            raise LinkLostError("another owner has succeeded", was_sent=was_sent)
+
     def wake(self) -> None:
         """Do nothing: each thread looks all the time."""
 
     def close(self) -> None:
         """Disconnect."""
         with self._machine.lock:
-            while self._clients:
+            while self._clients and self._served is self._machine.served:
                 self._clients.pop().disconnect()
 
     def forget(self) -> None:
         """Do nothing: no child uses it."""
+
+
+class Machines:
+    """The owners of this process.
+
+    Attributes
+    ----------
+    by_path : dict of Path to Machine
+        Those that are open.
+    are_own : bool
+        Whether handles that look for an owner are in its process, and call it without a request.
+    """
+
+    def __init__(self) -> None:
+        self.by_path: dict[Path, Machine] = {}
+        self.are_own = False
+
+    def succeed(self, *, are_own: bool) -> None:
+        """Have each owner succeeded; its handles are in the process of the next one, or not."""
+        self.are_own = are_own
+        for each in self.by_path.values():
+            each.succeed()
 
 
 class MachineFinder:
@@ -102,7 +147,7 @@ class MachineFinder:
 
     Parameters
     ----------
-    machines : dict of Path to Machine
+    machines : Machines
         The owners.
     numbers : iterator of int
         Those of sessions: no two get the same, as what a dead one had in hand stands on the disk.
@@ -112,7 +157,7 @@ class MachineFinder:
 
     def __init__(
         self,
-        machines: dict[Path, Machine],
+        machines: Machines,
         numbers: Iterator[int],
         storage: Storage,
         clock: Clock,
@@ -129,8 +174,8 @@ class MachineFinder:
         *_, self.is_new = open_directory(
             storage, path, create=True, settings=HandleSettings(path, options).of_new_queue
         )
-        self._machine = machines.get(path) or Machine(storage, clock, path, numbers)
-        machines[path] = self._machine
+        self._machine = machines.by_path.get(path) or Machine(storage, clock, path, numbers)
+        machines.by_path[path] = self._machine
         self._machine.members += 1
         self.living = self._machine.served.sessions.is_alive
 
@@ -138,7 +183,10 @@ class MachineFinder:
         """Return a way to the owner."""
         link = MachineLink(self._machine, self._session)
         self._session = link.session
-        return link
+        if not self._machines.are_own:
+            return link
+        link.close()
+        return OwnerLink(MachineOwner(self._machine.served), link.session)
 
     def not_found(self) -> RetryableError:
         """Return the error for an owner that does not answer."""
@@ -158,7 +206,7 @@ class MachineFinder:
             served.sessions.living.discard(self._session)
             self._machine.members -= 1
             if not self._machine.members:
-                del self._machines[self._path]
+                del self._machines.by_path[self._path]
                 served.close()
 
     def forget_after_fork(self) -> None:
@@ -166,13 +214,13 @@ class MachineFinder:
 
 
 @contextmanager
-def machine_links() -> Iterator[None]:
+def machine_links() -> Iterator[Machines]:
     """Have handles of the mode "shared" use owners without sockets, in this process, within the block."""
-    machines: dict[Path, Machine] = {}
+    machines = Machines()
     numbers = count(1)
 
     def find(storage: Storage, clock: Clock, path: Path, options: Options) -> MachineFinder:
         return MachineFinder(machines, numbers, storage, clock, path, options)
 
     with mock.patch.object(shared_engine, "OwnerFinder", find):
-        yield
+        yield machines

@@ -50,6 +50,11 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
+    def stop(self) -> None:
+        """Send SIGSTOP, and return once all its threads stand still: until then it may answer."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitpid(self.pid, os.WUNTRACED)
+
     def is_alive(self) -> bool:
         """Whether it has not ended yet."""
         if self._status is None:

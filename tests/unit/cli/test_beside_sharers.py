@@ -97,7 +97,7 @@ def test_an_owner_that_does_not_answer_is_named(
 ) -> None:
     """It is stopped: the command does not take its place, and ends with the code of what may work later."""
     monkeypatch.setattr("holdfast.queue.client.membership.OWNER_SECONDS", 0.2)
-    os.kill(application.pid, signal.SIGSTOP)
+    application.stop()
     try:
         for words in (["put", path, "more"], ["get", path]):
             ran = run(*words, "--json")

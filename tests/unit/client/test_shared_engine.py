@@ -37,7 +37,7 @@ from holdfast.queue.client.membership import Membership
 from holdfast.queue.consumer.read_side import MakeVote, ReadSide
 from holdfast.queue.dispatch.taken_runs import TakenRuns
 from holdfast.queue.producer.write_side import WriteSide
-from support.processes.children import Child, child, run_script
+from support.processes.children import child, run_script
 from support.processes.threads import Threads, wait_until
 
 
@@ -300,11 +300,6 @@ def test_a_process_that_ends_without_closing_lets_the_next_one_own(tmp_path: Pat
         assert [queue.get(timeout=1), queue.get(timeout=1)] == [b"a", b"b"]
 
 
-def _stop(process: Child) -> None:
-    os.kill(process.pid, signal.SIGSTOP)
-    os.waitpid(process.pid, os.WUNTRACED)
-
-
 def test_an_owner_that_is_stopped_answers_when_it_continues(tmp_path: Path) -> None:
     """A put of a client waits for that; one that waited too long does not know, and was committed once."""
     path, ready = tmp_path / "q", tmp_path / "ready"
@@ -312,7 +307,7 @@ def test_an_owner_that_is_stopped_answers_when_it_continues(tmp_path: Path) -> N
         _wait_for(ready)
         with PersistentQueue(path, mode="shared") as queue:
             queue.put(b"a")
-            _stop(owner)
+            owner.stop()
             threads, offsets = Threads(), list[int]()
             threads.start(lambda: offsets.append(queue.put(b"b", timeout=0.1)))
             os.kill(owner.pid, signal.SIGCONT)
@@ -320,7 +315,7 @@ def test_an_owner_that_is_stopped_answers_when_it_continues(tmp_path: Path) -> N
             assert offsets == [1]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(link, "GRACE_SECONDS", 0.2)
-                _stop(owner)
+                owner.stop()
                 with pytest.raises(CommitUnknownError, match="has not answered") as caught:
                     queue.put(b"c", timeout=0.1)
             os.kill(owner.pid, signal.SIGCONT)

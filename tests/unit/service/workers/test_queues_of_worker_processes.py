@@ -65,7 +65,7 @@ def test_an_owner_that_does_not_answer_is_told_of_as_to_any_client(
     ready = tmp_path / "ready"
     with child(owner(tmp_path / "orders", ready)) as process, QueueService(tmp_path, catalog=False) as service:
         wait_until(ready.exists)
-        os.kill(process.pid, signal.SIGSTOP)
+        process.stop()
         try:
             with pytest.raises(QueueLockedError, match=f"process {process.pid} on .* does not answer"):
                 service.queue("orders", type=int).put(1)

@@ -1,0 +1,44 @@
+"""Bugs of the handle that owns its queue: what it gives to a transaction, and what it has in hand when it ends."""
+
+from __future__ import annotations
+
+from proof.mutants.mutation import Mutation
+
+OWN_DELIVERIES = (
+    Mutation(
+        "what-came-ahead-is-held-by-name-only",
+        "A transaction that takes what came while a thread waited commits, and the message comes again.",
+        "queue/client/deliveries_in_hand.py",
+        "            try:\n                self.hold((delivery,), holder)\n            except StaleReceiptError:\n"
+        "                return []\n",
+        "            delivery.holder = holder\n",
+        "deliveries of the owner",
+    ),
+    Mutation(
+        "block-left-open-behind-a-transaction",
+        "A message whose block gave it to a transaction that aborts never comes again.",
+        "queue/consumer/read_side.py",
+        "                    self._leases.grant((copy,), each.lease_seconds)\n",
+        "                    self._leases.grant((copy,), each.lease_seconds)\n"
+        "                    copy.is_open = each.is_open\n",
+        "deliveries of the owner",
+    ),
+    Mutation(
+        "one-that-has-parted-keeps-the-others",
+        "A transaction that has one message back from another one, and others anew, cannot commit.",
+        "queue/consumer/read_side.py",
+        "            for each in deliveries:\n                if self._leases.same((each,)):\n",
+        "            for each in self._leases.same(deliveries) or ():\n"
+        "                if self._leases.same((each,)):\n",
+        "deliveries of the owner",
+    ),
+    Mutation(
+        "what-ran-out-is-in-hand-at-the-end",
+        "A handle that is shut down waits for a message that another one has finished.",
+        "queue/client/deliveries_in_hand.py",
+        "                not each.is_settled and (holder is None or each.holder is not holder)\n",
+        "                holder is None or each.holder is not holder\n",
+        "deliveries of the owner",
+    ),
+)
+"""In the order in which they are tried."""
