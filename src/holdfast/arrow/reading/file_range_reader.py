@@ -109,7 +109,8 @@ class FileRangeReader:
             size = CHUNK_BYTES
             at, is_good = 0, True
             while is_good and self._next < part.end:
-                index_max = min(part.end, self._next + BATCH_COUNT_MAX) - header.first_offset
+                batch_end = part.end if header.is_merged else min(part.end, self._next + BATCH_COUNT_MAX)  # it has gaps
+                index_max = batch_end - header.first_offset
                 found = walk(data, at, header, self._next - header.first_offset, index_max)
                 is_good, is_over = found.is_good, found.end == at
                 at = found.end
