@@ -205,7 +205,8 @@ def test_a_place_in_a_replaced_file_leads_to_the_message_in_the_merged_one(log: 
     compact(log)
     files = log.files()
     merged = files.names()[0]
-    reader = LogReader(files, [].append)
+    losses: list[Damage] = []
+    reader = LogReader(files, losses.append)
     for offset in (777, 3, 600, 251):
         for sequence in (places[offset][5], merged.sequence):
             reader.move_to(offset, sequence, places[offset][4])
