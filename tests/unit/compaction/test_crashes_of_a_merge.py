@@ -10,10 +10,13 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.layout import list_replaced_files, open_directory
+from holdfast.persistence.format.constants import ENTRY_DONE
 from holdfast.persistence.groups.group_files import progress_reader, require_group
+from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.verify import verify
 from support.builders.log_parts import LogParts
-from support.builders.merges import LIVE, bytes_of, compact, finish_all_but, read_all, restore, with_log
+from support.builders.merges import LIVE, between, bytes_of, compact, finish_all_but, read_all, restore, with_log
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -67,6 +70,20 @@ def test_a_loss_of_power_leaves_every_live_message_at_each_step() -> None:
             assert list_replaced_files(crashed, left.directory) == []
             check_whole(parts_of(left, crashed.crash_dropping_unsynced()), payloads)
     assert merged == {True, False}
+
+
+def test_progress_is_durable_before_what_it_has_finished_goes() -> None:
+    """Else a loss of power leaves a group that needs what was left out."""
+    parts = LogParts()
+    group = with_log(parts)
+    reader = progress_reader(parts.storage, parts.directory, parts.queue_id, group)
+    writer = PositionFileWriter(parts.storage, parts.directory.group("one"), parts.clock, reader, file_bytes=16_384)
+    live = [*LIVE, *LAST]
+    writer.append([Change(ENTRY_DONE, first, stop - first, (1, 5000)) for first, stop in between(live, 1000)])
+    payloads = {each[0]: each[3] for each in read_all(parts)[0]}
+    assert compact(parts).merged_count
+    check_whole(parts_of(parts, parts.storage.crash_dropping_unsynced()), payloads)
+    writer.close()
 
 
 def crashed_has_leftover(parts: LogParts) -> bool:
