@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.commands.compacting import compact
 from holdfast.cli.commands.dead import dead
 from holdfast.cli.commands.demo import demo
 from holdfast.cli.commands.draining import drain
@@ -34,6 +35,7 @@ COMMANDS: tuple[click.Command, ...] = (
     abort,
     set_,
     verify,
+    compact,
     serve,
     work,
     drain,

@@ -5,6 +5,7 @@ Rooms; each imports only from those below it:
 verify        read-only check of a whole queue
 recovery/     opens a queue after a crash
 outcomes/     outcomes of transactions, and their consequences
+compaction/   data files with little that lives become one
 groups/       progress of consumer groups
 log/          many data files as one log
 index/        finds messages without reading them

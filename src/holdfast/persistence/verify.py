@@ -79,9 +79,23 @@ def verify(path: str | os.PathLike[str], *, storage: Storage | None = None) -> V
     storage = storage or OsStorage()
     directory, queue_id, _ = open_directory(storage, root, create=False, writable=False)
     try:
-        return _Verification(storage, directory, queue_id).run()
+        return _verified(storage, directory, queue_id)
     except OSError as error:
         raise storage_error(error, "verifying the queue", root) from error
+
+
+def _verified(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> VerifyReport:
+    """Verify a queue, and again if files were merged meanwhile: a file that was replaced could not be read."""
+    for _ in range(_LOOKS):
+        before = _merged_files(storage, directory)
+        report = _Verification(storage, directory, queue_id).run()
+        if report.ok or _merged_files(storage, directory) == before:
+            break
+    return report
+
+
+def _merged_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
+    return [name for name in list_data_files(storage, directory) if name.is_merged]
 
 
 @dataclass(slots=True)
@@ -243,12 +257,12 @@ class _Verification:
     ) -> None:
         """Read a file that another one follows: the header of that one names the end of this one."""
         end, count = file.size(), None
-        if following.sequence == header.sequence + 1:
+        if following.first_sequence == header.sequence + 1:
             count = following.first_offset - header.first_offset
             try:
                 next_header = read_data_file_header(self._storage, self._directory.data_file(following))
                 check_header(next_header, following, self._queue_id, path)
-                end = next_header.previous_end
+                end = end if header.is_merged else next_header.previous_end
             except (CorruptionError, OSError):  # reported when its turn comes; retired files are gone
                 pass
         self._walk(FileWalk(file, header, path, end, count), found)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import Clock
+from holdfast.persistence.compaction.compactor import Compaction
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.closing import Closing
@@ -16,6 +17,7 @@ from holdfast.queue.engine.configuring import configure
 from holdfast.queue.engine.idle_handles import IdleHandles
 from holdfast.queue.engine.log_starts import Moved, seek
 from holdfast.queue.engine.queue_handle import QueueHandle
+from holdfast.queue.engine.retention import compact
 from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.queue_options import Options
@@ -143,6 +145,10 @@ class LocalEngine(Closing):
                 return seek(other.handle, start, own_process())
             finally:
                 other.close()
+
+    def compact(self, *, dry_run: bool) -> Compaction:
+        """Merge data files with little that lives. As :meth:`PersistentQueue.compact`."""
+        return compact(self.handle, own_process(), dry_run=dry_run)
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Change settings; as :meth:`PersistentQueue.configure`."""

@@ -12,6 +12,7 @@ from weakref import WeakSet
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import ShutDown
 from holdfast.messages import Message
+from holdfast.persistence.compaction.compactor import Compaction
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.persistence.format.message_headers import encode_headers
@@ -549,6 +550,37 @@ class PersistentQueue:
             self._engine.configure(settings, reset, self._lifecycle.check)
         finally:  # those of the queue count, even if those of the group could not be written
             self._record_bytes_max = self._handle.settings.values["record_bytes_max"]
+
+    def compact(self, *, dry_run: bool = False) -> Compaction:
+        """Merge sealed data files that live by a quarter at most, and give the space of the rest back.
+
+        A message lives as long as any group has not finished it. Nothing that can be read for a group changes.
+
+        Parameters
+        ----------
+        dry_run : bool
+            Only tell what that would do, about.
+
+        Returns
+        -------
+        Compaction
+            ``file_count`` files became ``merged_count``: ``freed_bytes`` for ``written_bytes``. ``kept`` has for each
+            reason why others stay how many do.
+
+        Raises
+        ------
+        UsageError
+            The mode does not own the write side.
+        StorageError, DiskFullError
+            The disk refuses; each merge is whole or has not happened.
+
+        Notes
+        -----
+        Durability: power loss. Cost: what lives in the files is read, and written once; puts and takes go on meanwhile.
+        docs/compaction.md.
+        """
+        self._lifecycle.check()
+        return self._engine.compact(dry_run=dry_run)
 
     @property
     def is_shutdown(self) -> bool:

@@ -213,3 +213,25 @@ def test_without_pyarrow_one_line_says_what_to_install(path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install 'holdfast\[arrow\]'"):
         scan(path)
+
+
+@pytest.mark.parametrize("count", [1200, 24_000])
+def test_a_scan_of_merged_files_gives_what_lives_without_a_loss(tmp_path: Path, count: int) -> None:
+    """Also over a gap of more messages than one batch has."""
+    live, path = [7, count // 3, count - 300], tmp_path / "merged"
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=2**20, lease_seconds=600) as queue:
+        for _ in range(0, count, 200):
+            queue.put_many([bytes(2_400_000 // count)] * 200)
+        for _ in range(count - 200):
+            delivery = queue.receive()
+            if delivery.offset in live:
+                delivery.reject("kept")
+            else:
+                delivery.ack()
+        assert queue.compact().merged_count
+        found = offsets(path)
+        assert set(live) <= set(found)
+        assert set(range(count - 200, count)) <= set(found)
+        assert found == sorted(set(found))
+        assert offsets(path, start=live[1], stop=live[1] + 2)[:1] == [live[1]]
+        assert offsets(path, group="default") == list(range(count - 200, count))

@@ -13,7 +13,7 @@ from holdfast.persistence.format import constants as layout
     ("name", "size"),
     [
         ("HEADER_PREFIX", 60),
-        ("DATA_HEADER_REST", 48),
+        ("DATA_HEADER_REST", 56),
         ("POSITION_HEADER_REST", 24),
         ("HEADER_CRC", 4),
         ("FRAME_PREFIX", 9),

@@ -48,6 +48,8 @@ VALUES: list[tuple[str, Any, Any]] = [
     ("retain_messages", 1, 1),
     ("data_file_max_age", 3600.0, 3600.0),
     ("min_free_bytes", 2**30, 2**30),
+    ("compact_ratio", 2, 2.0),
+    ("compact_ratio", None, None),
     ("max_lag_age", 0.5, 0.5),
     ("max_lag_bytes", None, None),
 ]

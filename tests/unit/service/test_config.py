@@ -33,6 +33,7 @@ retain_bytes = "none"
 retain_messages = 1000
 data_file_max_age = 3600
 min_free_bytes = 1000000
+compact_ratio = 2.5
 max_lag_age = "none"
 max_lag_bytes = 5000000
 lock_timeout = 5
@@ -90,6 +91,7 @@ def test_every_option_is_read_as_the_queue_takes_it(tmp_path: Path) -> None:
         "retain_messages": 1000,
         "data_file_max_age": 3600,
         "min_free_bytes": 10**6,
+        "compact_ratio": 2.5,
         "max_lag_age": None,
         "max_lag_bytes": 5 * 10**6,
         "lock_timeout": 5,

@@ -100,7 +100,8 @@ def _parts(queue: PersistentQueue, reservation: Reservation) -> Iterator[FileRan
     names = queue.reservations.data_files(reservation)
     for sequence, wanted in by_file.items():
         if sequence in names:
-            yield FileRange(names[sequence], tuple(wanted), limits[sequence])
+            name = names[sequence]
+            yield FileRange(name, tuple(wanted), 0 if name.is_merged else limits[sequence])  # places are of the old one
 
 
 def missing_files(queue: PersistentQueue, reservation: Reservation) -> list[Damage]:

@@ -6,6 +6,7 @@ Damage is skipped up to the next frame that verifies, and reported with its plac
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -108,11 +109,12 @@ class FileRangeReader:
             size = CHUNK_BYTES
             at, is_good = 0, True
             while is_good and self._next < part.end:
-                index_max = min(part.end, self._next + BATCH_COUNT_MAX) - header.first_offset
+                batch_end = part.end if header.is_merged else min(part.end, self._next + BATCH_COUNT_MAX)  # it has gaps
+                index_max = batch_end - header.first_offset
                 found = walk(data, at, header, self._next - header.first_offset, index_max)
                 is_good, is_over = found.is_good, found.end == at
                 at = found.end
-                self._next += len(found)
+                self._next = found.next_offset
                 if (rows := self._wanted(found)) is not None:
                     yield rows
                 if is_over:
@@ -144,11 +146,14 @@ class FileRangeReader:
         """Return the messages of the range among those found; None if there are none."""
         if not len(found):
             return None
-        first, end = found.offsets[0], found.offsets[-1] + 1
+        offsets = found.offsets
+        first, end = offsets[0], offsets[-1] + 1
         runs = clipped(self._part.wanted, first, end)
         if runs == ((first, end),):
             return found
-        return found.chosen([offset - first for run in runs for offset in range(*run)]) if runs else None
+        if not runs:
+            return None
+        return found.chosen([at for run in runs for at in range(*(bisect_left(offsets, offset) for offset in run))])
 
     # -- The life of the file ----------------------------------------------------------------------------------------
 
@@ -162,7 +167,7 @@ class FileRangeReader:
                 raise
             self._lose(0, FRAMES_START, part.start, part.end, str(error))
             return None
-        if (header.sequence, header.first_offset) != (part.name.sequence, part.name.first_offset):
+        if (header.sequence, header.first_offset) != part.name[:2]:
             raise self._consumed()
         check_header(header, part.name, self._queue_id, self._path)
         if part.file_id and header.file_id != part.file_id:
@@ -192,7 +197,8 @@ class FileRangeReader:
 
     def _pass_damage(self, file: ReadableFile, header: DataFileHeader, limit: int) -> None:
         """Report damage at the position, and continue at the next frame that verifies."""
-        gap = FrameScanner(file, header.salt, self._position, limit).gap(self._next - header.first_offset)
+        scanner = FrameScanner(file, header.salt, self._position, limit, is_merged=header.is_merged)
+        gap = scanner.gap(self._next - header.first_offset)
         self._check_life(file, header)
         end = self._part.end
         following = end if gap.frame is None else min(end, header.first_offset + gap.frame.index)

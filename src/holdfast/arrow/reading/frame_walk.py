@@ -23,14 +23,16 @@ from holdfast.persistence.format.file_header import DataFileHeader
 
 @dataclass(slots=True)
 class Walked:
-    """Contiguous messages.
+    """Messages that follow one another in a file.
 
     Attributes
     ----------
     data : bytes
         The bytes that hold them.
     offsets : sequence of int
-        Theirs, ascending.
+        Theirs, ascending; contiguous, except in a merged file.
+    next_offset : int
+        Of the message that comes next.
     bounds : list of int
         Two for each: where its payload starts in ``data``, and the byte behind it.
     timestamps_ns : list of int
@@ -47,6 +49,7 @@ class Walked:
 
     data: bytes
     offsets: range | list[int]
+    next_offset: int
     bounds: list[int]
     timestamps_ns: list[int]
     headers: dict[int, bytes]
@@ -63,6 +66,7 @@ class Walked:
         return Walked(
             self.data,
             [self.offsets[place] for place in places],
+            self.next_offset,
             [bound for place in places for bound in self.bounds[2 * place : 2 * place + 2]],
             [self.timestamps_ns[place] for place in places],
             {at[place]: headers for place, headers in self.headers.items() if place in at},
@@ -75,7 +79,7 @@ class Walked:
 def walk(data: bytes, at: int, header: DataFileHeader, index: int, index_max: int) -> Walked:
     """Return the messages from ``data[at]`` on, up to the end, a bad frame or the message ``index_max``.
 
-    ``index`` is that of the first message: another one is a bad frame.
+    ``index`` is that of the first message: another one is a bad frame. In a merged file only a smaller one is.
 
     Every message runs through this loop, so it makes no call that it can do without.
     """
@@ -84,7 +88,8 @@ def walk(data: bytes, at: int, header: DataFileHeader, index: int, index_max: in
     bounds: list[int] = []
     timestamps: list[int] = []
     headers: dict[int, bytes] = {}
-    has_others, is_good = False, True
+    has_others, is_good, is_merged = False, True, header.is_merged
+    indexes: list[int] = []  # of a merged file
     unpack, crc, note, stamp = FRAME_SCAN.unpack_from, crc32c, bounds.append, timestamps.append
     while index < index_max and at <= last_start:
         stx, size, checksum, kind, headers_size, found, timestamp = unpack(data, at)
@@ -97,17 +102,25 @@ def walk(data: bytes, at: int, header: DataFileHeader, index: int, index_max: in
             break
         if kind != KIND_MESSAGE:
             has_others = True
-        elif found != index:
+            if is_merged:
+                index = max(index, found)
+        elif found != index and (found < index or not is_merged):
             is_good = False
+            break
+        elif found >= index_max:  # of a merged file
+            index = index_max
             break
         else:
             if headers_size:
-                headers[index - first] = body[FRAME_BODY.size : FRAME_BODY.size + headers_size]
+                headers[len(timestamps)] = body[FRAME_BODY.size : FRAME_BODY.size + headers_size]
             note(at + FRAME_HEADER_BYTES + headers_size)
             note(end)
             stamp(timestamp if timestamp > base else base)  # max() would be a call for every message
-            index += 1
+            if is_merged:
+                indexes.append(found)
+            index = found + 1
         at = end
-    offsets = range(header.first_offset + first, header.first_offset + index)
-    is_dense = not headers and not has_others
-    return Walked(data, offsets, bounds, timestamps, headers, is_dense=is_dense, end=at, is_good=is_good)
+    offset = header.first_offset
+    offsets = [offset + each for each in indexes] if is_merged else range(offset + first, offset + index)
+    is_dense, following = not headers and not has_others, offset + index
+    return Walked(data, offsets, following, bounds, timestamps, headers, is_dense=is_dense, end=at, is_good=is_good)

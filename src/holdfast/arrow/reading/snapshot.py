@@ -132,7 +132,7 @@ def visible_files(
         if name.sequence > mark.sequence or name.first_offset >= last:
             break
         following = names[place + 1] if place + 1 < len(names) else None
-        if following is not None and following.sequence == name.sequence + 1:
+        if following is not None and name.is_before(following):
             yield name, min(last, following.first_offset)
         elif name.sequence == mark.sequence:
             yield name, last

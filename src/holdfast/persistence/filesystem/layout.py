@@ -7,6 +7,9 @@
       priorities                                      empty; there from the first message with a priority on
       dedup.ids                                       there from the first message with a deduplication id on
       data/0000000001-00000000000000000000.data       sequence - first offset
+      data/0000000002-0000000005-1-00000000000000025600.data
+                                                      merged: first and last sequence, generation, first offset
+      data/next.merged                                one of these while it is being made
       groups/.lock                                    creating a group and retiring a file exclude each other
       groups/default/group.json  read.lock  0000000007.position
       spare/                                          emptied data files, and the next one while it is being made
@@ -40,10 +43,15 @@ from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.json_object import read_id
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-_DATA_FILE = re.compile(r"([0-9]{10}|[1-9][0-9]{10,})-([0-9]{20})\.data")  # as it is written, with no other zeros
+_SEQUENCE = "([0-9]{10}|[1-9][0-9]{10,})"  # as it is written, with no other zeros
+_DATA_FILE = re.compile(rf"{_SEQUENCE}-([0-9]{{20}})\.data")
+_MERGED_FILE = re.compile(rf"{_SEQUENCE}-{_SEQUENCE}-([1-9][0-9]{{0,9}})-([0-9]{{20}})\.data")
 _POSITION_FILE = re.compile(r"([0-9]{10,})\.position")
 _CREATE_SECONDS = 60.0
 _BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: file_names.py
+MERGED = "merged"
+"""The feature of a queue that may have merged data files."""
+
 _TOP_LEVEL = frozenset(
     {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
     | {"dedup.ids", "dedup.ids.new", "data", "groups", "spare", "prepared", ".owner"}
@@ -51,13 +59,43 @@ _TOP_LEVEL = frozenset(
 
 
 class DataFileName(NamedTuple):  # one is made for each file each time that the directory is listed
-    """The name of a data file: its sequence and the offset of its first message."""
+    """The name of a data file.
+
+    Attributes
+    ----------
+    sequence : int
+        Its number; of a merged file, that of the last one that it replaces.
+    first_offset : int
+        Offset of its first message; of a merged file, of the first one that the files had that it replaces.
+    replaced_before : int
+        How many numbers before ``sequence`` a merged file replaces too.
+    generation : int
+        How often its messages were merged; 0 of a file that is not a merged one.
+    """
 
     sequence: int
     first_offset: int
+    replaced_before: int = 0
+    generation: int = 0
+
+    @property
+    def first_sequence(self) -> int:
+        """The first number that the file replaces; its own if it replaces none."""
+        return self.sequence - self.replaced_before
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether it has taken the place of other files."""
+        return self.generation > 0
+
+    def is_before(self, following: DataFileName) -> bool:
+        """Whether a file is the next one, with none between them."""
+        return following.first_sequence == self.sequence + 1
 
     def __str__(self) -> str:
-        return f"{self.sequence:010d}-{self.first_offset:020d}.data"
+        first = f"{self.first_sequence:010d}-" if self.generation else ""
+        generation = f"-{self.generation}" if self.generation else ""
+        return f"{first}{self.sequence:010d}{generation}-{self.first_offset:020d}.data"
 
 
 class QueueDirectory:
@@ -79,6 +117,8 @@ class QueueDirectory:
         Deduplication ids of the latest messages that have one.
     data : Path
         The data files.
+    next_merged : Path
+        A merged file while it is made.
     spare : Path
         Spare data files; opening a queue deletes the files in it.
     groups : Path
@@ -103,6 +143,7 @@ class QueueDirectory:
         self.priorities = self.root / "priorities"
         self.dedup_ids = self.root / "dedup.ids"
         self.data = self.root / "data"
+        self.next_merged = self.data / "next.merged"
         self.spare = self.root / "spare"
         self.groups = self.root / "groups"
         self.groups_lock = self.groups / ".lock"
@@ -158,10 +199,47 @@ def check_name(name: str, what: str) -> str:
 
 
 def list_data_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
-    """Return the data files in log order; other names are ignored."""
-    matches = map(_DATA_FILE.fullmatch, storage.list(directory.data))
-    found = [DataFileName(int(match[1]), int(match[2])) for match in matches if match]
-    return sorted(name for name in found if max(name) <= NUMBER_MAX)
+    """Return the data files in log order. Other names are ignored, and files that a merged one has replaced."""
+    return _divided(storage, directory)[0]
+
+
+def list_replaced_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
+    """Return the data files that a merged one has replaced, and that are still there."""
+    return _divided(storage, directory)[1]
+
+
+def _divided(storage: Storage, directory: QueueDirectory) -> tuple[list[DataFileName], list[DataFileName]]:
+    """Return the data files that count, and those that a merged one has replaced, each in log order."""
+    found = sorted(name for name in map(data_file_name, storage.list(directory.data)) if name is not None)
+    if not any(name.is_merged for name in found):
+        return found, []
+    counting: list[DataFileName] = []
+    replaced: list[DataFileName] = []
+    reach = -1
+    for name in sorted(found, key=_widest_first):
+        if name.sequence <= reach:
+            replaced.append(name)
+        else:
+            counting.append(name)
+            reach = name.sequence
+    return counting, replaced
+
+
+def data_file_name(text: str) -> DataFileName | None:
+    """Return the name of a data file as we write it; None for any other name."""
+    match = _DATA_FILE.fullmatch(text)
+    if match is not None:
+        name = DataFileName(int(match[1]), int(match[2]))
+        return name if max(name) <= NUMBER_MAX else None
+    match = _MERGED_FILE.fullmatch(text)
+    if match is None:
+        return None
+    first, last, generation, offset = map(int, match.groups())
+    return DataFileName(last, offset, last - first, generation) if first <= last <= NUMBER_MAX >= offset else None
+
+
+def _widest_first(name: DataFileName) -> tuple[int, int, int]:
+    return name.first_sequence, -name.sequence, -name.generation
 
 
 def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:
@@ -197,7 +275,7 @@ def check_header(header: DataFileHeader, name: DataFileName, queue_id: bytes, pa
     if header.queue_id != queue_id:
         raise CorruptionError(f"{path} belongs to another queue; take it out of data/", path=str(path))
     own = DataFileName(header.sequence, header.first_offset)
-    if own != name:
+    if own[:2] != name[:2] or header.is_merged != name.is_merged:
         raise CorruptionError(f"{path} is named {own} by its header; give it that name back", path=str(path))
 
 
@@ -371,6 +449,18 @@ def write_settings(storage: Storage, directory: QueueDirectory, settings: Mappin
     replace_document(storage, directory.identity, fields, {**fields, "settings": dict(settings)})
 
 
+def note_merged_files(storage: Storage, directory: QueueDirectory) -> None:
+    """Have the queue say, durably, that it may have merged files; the caller holds the write lock.
+
+    A Holdfast that does not know them would take them for foreign files, and their messages for lost.
+
+    Raises as :func:`read_document` and :func:`replace_document`.
+    """
+    fields = read_document(storage, directory.identity)
+    if MERGED not in (fields.get("features") or []):
+        replace_document(storage, directory.identity, fields, {**fields, "features": [MERGED]})
+
+
 def settings_in(fields: Mapping[str, Any], path: Path) -> dict[str, Any] | None:
     """Return the settings in a document of a queue or a group; None if they were lost. Raises CorruptionError."""
     settings = fields.get("settings")
@@ -383,7 +473,8 @@ def _write_identity(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, settings: Mapping[str, Any] | None
 ) -> None:
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    fields = {"format": FORMAT_VERSION, "queue_id": queue_id.hex(), "created": created, "features": []}
+    fields = {"format": FORMAT_VERSION, "queue_id": queue_id.hex(), "created": created}
+    fields["features"] = [MERGED] if any(name.is_merged for name in list_data_files(storage, directory)) else []
     write_document(
         storage, directory.identity, {**fields, "settings": settings if settings is None else dict(settings)}
     )
@@ -392,7 +483,8 @@ def _write_identity(
 def _read_identity(storage: Storage, directory: QueueDirectory, *, repair: bool) -> bytes:
     try:
         fields = read_document(storage, directory.identity)
-        if features := fields.get("features"):
+        features = fields.get("features")
+        if features not in (None, [], [MERGED]):
             raise UnsupportedVersionError(
                 f"{directory.identity} has features that this Holdfast does not know ({features}): open the queue with "
                 "a newer one",

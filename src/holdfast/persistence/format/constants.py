@@ -26,8 +26,9 @@ FRAMES_START = HEADER_COPY_POSITIONS[-1] + HEADER_BLOCK_BYTES
 HEADER_PREFIX = struct.Struct("<8sHHIII16s16sI")
 """magic, version, block size, compatible, read-only compatible and incompatible features, queue id, file id, salt."""
 
-DATA_HEADER_REST = struct.Struct("<QQQQQII")
-"""sequence, first offset, base timestamp, previous sequence, previous accepted end, codec id, key id."""
+DATA_HEADER_REST = struct.Struct("<QQQQQIIQ")
+"""sequence, first offset, base timestamp, previous sequence, previous accepted end, codec id, key id, messages of a
+merged file."""
 
 POSITION_HEADER_REST = struct.Struct("<16sQ")
 """group id, generation."""
@@ -38,8 +39,8 @@ HEADER_CRC = struct.Struct("<I")
 COMPATIBLE_BORN_SEALED = 0x0001
 """Compatible feature of a data file: all of it was on the disk before it came into data/, its seal included."""
 
-INCOMPATIBLE_FEATURES_KNOWN = 0
-"""Bits of the incompatible features this version understands: none yet. An unknown one refuses the file."""
+INCOMPATIBLE_MERGED = 0x0001
+"""Incompatible feature of a data file: it has taken the place of others, and has not all of their messages."""
 
 # -- Fencing ---------------------------------------------------------------------------------------------------------
 
@@ -259,7 +260,7 @@ DEDUP_SLOTS_MAX = 10_000_000
 """So many deduplication ids take 480 MB on the disk, and some GB in memory."""
 
 assert HEADER_PREFIX.size == 60
-assert DATA_HEADER_REST.size == 48
+assert DATA_HEADER_REST.size == 56
 assert (
     HEADER_PREFIX.size + max(DATA_HEADER_REST.size, POSITION_HEADER_REST.size) <= HEADER_BLOCK_BYTES - HEADER_CRC.size
 )

@@ -19,8 +19,11 @@ from holdfast.persistence.format.version import other_version
 
 _CRC_AT = layout.HEADER_BLOCK_BYTES - layout.HEADER_CRC.size
 
-_Block = tuple[int, bytes, bytes, int, bytes]
-"""Compatible features, queue id, file id, salt, and the rest behind them."""
+_Block = tuple[int, int, bytes, bytes, int, bytes]
+"""Compatible and incompatible features, queue id, file id, salt, and the rest behind them."""
+
+_INCOMPATIBLE_KNOWN = {layout.DATA_MAGIC: layout.INCOMPATIBLE_MERGED, layout.POSITION_MAGIC: 0}
+"""Bits of the incompatible features that this version understands; an unknown one refuses the file."""
 
 
 def random_id() -> bytes:
@@ -53,6 +56,8 @@ class DataFileHeader:
         Starts the checksum of every frame.
     features : int
         Compatible features: ``COMPATIBLE_*`` of ``constants.py``. Unknown ones are kept and ignored.
+    merged_count : int
+        Messages of a merged file, which has gaps between them; 0 for any other file.
     """
 
     queue_id: bytes
@@ -64,9 +69,16 @@ class DataFileHeader:
     file_id: bytes = field(default_factory=random_id)
     salt: int = field(default_factory=random_salt)
     features: int = 0
+    merged_count: int = 0
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether the file has taken the place of others: offsets that it does not have were finished by all groups."""
+        return self.merged_count > 0
 
     def encode(self) -> bytes:
         """Return the block of ``HEADER_BLOCK_BYTES``."""
+        features = self.features, layout.INCOMPATIBLE_MERGED if self.is_merged else 0
         rest = layout.DATA_HEADER_REST.pack(
             self.sequence,
             self.first_offset,
@@ -75,8 +87,9 @@ class DataFileHeader:
             self.previous_end,
             0,  # codec id: frames are stored as they are
             0,  # key id: frames are not encrypted
+            self.merged_count,
         )
-        return _encode_block(layout.DATA_MAGIC, self.features, self.queue_id, self.file_id, self.salt, rest)
+        return _encode_block(layout.DATA_MAGIC, features, self.queue_id, self.file_id, self.salt, rest)
 
     @classmethod
     def decode(cls, copies: list[bytes], path: str) -> DataFileHeader:
@@ -84,11 +97,11 @@ class DataFileHeader:
 
         An error about another version takes precedence over one about damage.
         """
-        features, queue_id, file_id, salt, rest = _decode_copies(copies, layout.DATA_MAGIC, path)
-        sequence, first, base, previous, previous_end, _, _ = layout.DATA_HEADER_REST.unpack_from(rest)
-        if max(sequence, first, base) > layout.NUMBER_MAX:
+        features, incompatible, queue_id, file_id, salt, rest = _decode_copies(copies, layout.DATA_MAGIC, path)
+        sequence, first, base, previous, previous_end, _, _, merged = layout.DATA_HEADER_REST.unpack_from(rest)
+        if max(sequence, first, base) > layout.NUMBER_MAX or bool(merged) != bool(incompatible):
             raise CorruptionError(f"the header of {path} has numbers that are out of range", path=path, position=0)
-        return cls(queue_id, sequence, first, base, previous, previous_end, file_id, salt, features)
+        return cls(queue_id, sequence, first, base, previous, previous_end, file_id, salt, features, merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,7 @@ class PositionFileHeader:
     def encode(self) -> bytes:
         """Return the block of ``HEADER_BLOCK_BYTES``."""
         rest = layout.POSITION_HEADER_REST.pack(self.group_id, self.generation)
-        return _encode_block(layout.POSITION_MAGIC, 0, self.queue_id, self.file_id, self.salt, rest)
+        return _encode_block(layout.POSITION_MAGIC, (0, 0), self.queue_id, self.file_id, self.salt, rest)
 
     @classmethod
     def decode(cls, copies: list[bytes], path: str) -> PositionFileHeader:
@@ -112,7 +125,7 @@ class PositionFileHeader:
 
         An error about another version takes precedence over one about damage.
         """
-        _, queue_id, file_id, salt, rest = _decode_copies(copies, layout.POSITION_MAGIC, path)
+        _, _, queue_id, file_id, salt, rest = _decode_copies(copies, layout.POSITION_MAGIC, path)
         group_id, generation = layout.POSITION_HEADER_REST.unpack_from(rest)
         return cls(queue_id, group_id, generation, file_id, salt)
 
@@ -145,9 +158,13 @@ def header_damage(path: Path, start: bytes, magic: bytes) -> list[Damage]:
     return [Damage(path, at, layout.HEADER_BLOCK_BYTES, range(0), DAMAGED, reason) for at in copies]
 
 
-def _encode_block(magic: bytes, features: int, queue_id: bytes, file_id: bytes, salt: int, rest: bytes) -> bytes:
+def _encode_block(
+    magic: bytes, features: tuple[int, int], queue_id: bytes, file_id: bytes, salt: int, rest: bytes
+) -> bytes:
+    """Return a block; ``features`` are the compatible ones, and the incompatible ones."""
+    compatible, incompatible = features
     prefix = layout.HEADER_PREFIX.pack(
-        magic, layout.FORMAT_VERSION, layout.HEADER_BLOCK_BYTES, features, 0, 0, queue_id, file_id, salt
+        magic, layout.FORMAT_VERSION, layout.HEADER_BLOCK_BYTES, compatible, 0, incompatible, queue_id, file_id, salt
     )
     body = (prefix + rest).ljust(_CRC_AT, b"\0")
     return body + layout.HEADER_CRC.pack(crc32c(0, body))
@@ -172,7 +189,7 @@ def _decode_block(block: bytes, magic: bytes, path: str, at: int) -> _Block:
         raise CorruptionError(f"{path} is too short to hold a header", path=path, position=at) from None
     if found != magic:
         raise CorruptionError(f"{path} does not start with the magic of its kind", path=path, position=at)
-    is_unknown = version == layout.FORMAT_VERSION and incompatible & ~layout.INCOMPATIBLE_FEATURES_KNOWN
+    is_unknown = version == layout.FORMAT_VERSION and incompatible & ~_INCOMPATIBLE_KNOWN[magic]
     if version > layout.FORMAT_VERSION or is_unknown:
         raise other_version(path, version, incompatible)
     if len(block) < layout.HEADER_BLOCK_BYTES:
@@ -181,4 +198,4 @@ def _decode_block(block: bytes, magic: bytes, path: str, at: int) -> _Block:
         raise CorruptionError(f"the header of {path} does not match its checksum", path=path, position=at)
     if version < layout.FORMAT_VERSION:
         raise other_version(path, version)
-    return features, queue_id, file_id, salt, block[layout.HEADER_PREFIX.size :]
+    return features, incompatible, queue_id, file_id, salt, block[layout.HEADER_PREFIX.size :]

@@ -10,7 +10,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, list_data_files, open_if_there
+from holdfast.persistence.filesystem.file_names import name_again
+from holdfast.persistence.filesystem.layout import (
+    DataFileName,
+    QueueDirectory,
+    list_data_files,
+    list_replaced_files,
+    open_if_there,
+)
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage, storage_errors
 from holdfast.threads import start_thread
 
@@ -95,6 +102,12 @@ class LogFiles:
                 return following
             return min((name for number, name in self._names.items() if number > sequence), default=None)
 
+    def replacing(self, sequence: int) -> DataFileName | None:
+        """Return the merged file that has the place of a file now, as far as known."""
+        with self._lock:
+            merged = (name for name in self._names.values() if name.is_merged)
+            return next((name for name in merged if name.first_sequence <= sequence <= name.sequence), None)
+
     def containing(self, offset: int) -> DataFileName | None:
         """Return the last file that starts at or before ``offset``, or the oldest one."""
         names = self.names()
@@ -140,13 +153,8 @@ class LogFiles:
 
         The caller has made sure, durably, that every group has finished it, and holds the groups lock.
         """
-        path = self.path(name)
-        try:
-            file = self.storage.open(path, writable=False)
-        except MISSING:
-            pass
-        else:
-            self._take_away(path, file, self._directory.spare / f"{name.sequence:010d}.data" if is_spare else None)
+        spare = self._directory.spare / f"{name.sequence:010d}.data"
+        self._take_away(self.path(name), spare if is_spare and not name.is_merged else None)
         self.storage.sync_directory(self._directory.data)
         with self._lock:
             self._names.pop(name.sequence, None)
@@ -160,8 +168,27 @@ class LogFiles:
                 with suppress(*MISSING):  # the writer has just taken it
                     self.storage.remove(self._directory.spare / entry)
 
-    def _take_away(self, path: Path, file: File, spare: Path | None) -> None:
+    def remove_replaced(self) -> None:
+        """Remove files that a merged one has replaced, durably. None becomes a spare: it may be read at this moment.
+
+        The process that made the merged one may have been killed before its name was durable, or the sync has failed:
+        so that gets its name anew. The caller holds the groups lock. Raises ``OSError``.
+        """
+        replaced = list_replaced_files(self.storage, self._directory)
+        if not replaced:
+            return
+        for name in filter(None, {self.replacing(each.sequence) for each in replaced}):
+            name_again(self.storage, self.path(name))
+        self.storage.sync_directory(self._directory.data)
+        for name in replaced:
+            self._take_away(self.path(name), None)
+        self.storage.sync_directory(self._directory.data)
+
+    def _take_away(self, path: Path, spare: Path | None) -> None:
         """Move a file to ``spare``, or remove it; a second name is a user's backup, which is never overwritten."""
+        file = open_if_there(self.storage, path)
+        if file is None:
+            return
         try:
             if (
                 spare is not None

@@ -8,7 +8,6 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import StorageError, UnsupportedVersionError
@@ -29,11 +28,14 @@ from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogEnd
-from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.persistence.segment.frame_scanner import FrameScanner, Gap
 from holdfast.persistence.segment.frame_trailer import read_seal
 
 FILE_MISSING = "a data file is missing"
 """The reason of a loss between two files: reclaimed, as only a group's progress tells, or lost."""
+
+LEFT_OUT = "messages were left out of a merged data file"
+"""The reason of a loss inside of a merged file: no group needed them then. If one does now, its progress tells."""
 
 _BODY_BYTES = FRAME_BODY.size
 
@@ -121,7 +123,7 @@ class LogReader:
         self._position = 0
         self.next_offset = offset
         name = self._files.containing(offset)
-        if name is None or name.first_offset > offset or not self._open(name):
+        if name is None or name.first_offset > offset or not self._open(name) or self._name.is_merged:
             return
         if hint is not None and hint[0] == name.sequence and hint[1] >= FRAMES_START:
             self._position = hint[1]
@@ -131,7 +133,7 @@ class LogReader:
     def begin_at(self, name: DataFileName) -> None:
         """Go to the first record of a data file, without a look at which files there are."""
         self.next_offset = name.first_offset
-        self._open(name)
+        self._open(name)  # a merged file that replaces it is entered there
 
     def go_on_to(self, offset: int) -> None:
         """As :meth:`seek`; but if that is ahead in the current file, nothing is read twice."""
@@ -139,12 +141,14 @@ class LogReader:
         name = self._files.containing(offset)
         if self._file is None or name is None or name.sequence != self._name.sequence or ahead < 0:
             self.seek(offset)
+        elif self._name.is_merged:
+            self._enter_merged(offset)
         elif ahead > _NEAR_COUNT and (indexed := self._indexed_position(offset)) and indexed[0] > self.next_offset:
             self.move_to(indexed[0], name.sequence, indexed[1])
 
     def move_to(self, offset: int, sequence: int, position: int) -> None:
         """Go to the record ``offset``, which is known to start there; cheap inside the current file."""
-        if self._file is None or self._name.sequence != sequence:
+        if self._file is None or self._name.sequence != sequence or self._name.is_merged:
             self.seek(offset, (sequence, position))
             return
         at = position - (self._position - self._at)
@@ -172,12 +176,17 @@ class LogReader:
 
     def _end_rest(self) -> None:
         """Open the file again. If it is gone it was finished meanwhile, or is missing: the read tells which."""
-        with suppress(FileNotFoundError):
+        try:
             self._file = self._storage.open(self._files.path(self._name), writable=False)
+        except FileNotFoundError:
+            self._enter_replacing()
         self._is_idle = False
 
     def _open(self, name: DataFileName) -> bool:
-        """Open a data file at its first frame; if that fails, report the records that are lost with it."""
+        """Open a data file at its first frame, or a merged one at ``next_offset``: that has no other positions.
+
+        A merged file that has taken its place is opened instead. If that fails, report the records that are lost.
+        """
         self.close()
         path = self._files.path(name)
         try:
@@ -190,6 +199,11 @@ class LogReader:
                 raise
             if isinstance(error, OSError) and not isinstance(error, MISSING):
                 raise
+            if isinstance(error, MISSING):
+                self._files.refresh()
+                replacing = self._files.replacing(name.sequence)
+                if replacing is not None and replacing != name:
+                    return self._open(replacing)
             following = self._files.next_after(name.sequence)
             if isinstance(error, StorageError) and following is not None:
                 self._lose(path, 0, 0, range(self.next_offset, following.first_offset), str(error))
@@ -199,7 +213,32 @@ class LogReader:
         self._name = name
         self._sealed_end = None
         self._position = FRAMES_START
+        if name.is_merged:
+            self._enter_merged(self.next_offset)
         return True
+
+    def _enter_merged(self, offset: int) -> None:
+        """Go to the first frame of the open merged file that is at or behind ``offset``, or in front of damage.
+
+        A place that somebody remembers is of a file that this one has replaced, or the same as from its index.
+        """
+        assert self._file is not None
+        first = self._header.first_offset
+        indexed = self._indexed_position(offset) or (first, FRAMES_START)
+        scanner = FrameScanner(self._file, self._header.salt, indexed[1], self._file.size(), is_merged=True)
+        self._position = indexed[1]
+        for each in scanner.frames(indexed[0] - first):
+            self._position = each.position
+            if isinstance(each, Gap) or each.index >= offset - first:
+                break
+        self.next_offset = max(offset, first)
+        self._buffer, self._at = b"", 0
+
+    def _enter_replacing(self) -> bool:
+        """Go to the merged file that has taken the place of the open one; False if none has."""
+        self._files.refresh()
+        replacing = self._files.replacing(self._name.sequence)
+        return replacing is not None and replacing != self._name and self._open(replacing)
 
     def _open_next(self, end: LogEnd) -> bool:
         """Move to the file that holds ``next_offset``, or the first one behind it."""
@@ -207,32 +246,40 @@ class LogReader:
         if name is None or name.first_offset != self.next_offset:
             self._files.refresh()
             name = self._files.next_after(self._name.sequence)
+        is_listed_anew = False
         while name is not None and name.sequence <= end[0]:
+            if name.first_offset > self.next_offset and not is_listed_anew:
+                self._files.refresh()  # a listing during a merge may have seen neither the old names nor the new one
+                name, is_listed_anew = self._files.next_after(self._name.sequence), True
+                continue
             if name.first_offset > self.next_offset:
                 gap = range(self.next_offset, name.first_offset)
                 self._lose(self._files.path(name).parent, 0, 0, gap, FILE_MISSING)
             self.next_offset = max(self.next_offset, name.first_offset)
             if self._open(name):
-                self.next_offset = name.first_offset
                 return True
+            is_listed_anew = False
             name = self._files.next_after(name.sequence)
         return False
 
     def _limit(self, end: LogEnd) -> int:
         """Return the position behind the last byte of the current file that may be read."""
-        if self._name.sequence == end[0]:
+        if self._name.sequence == end[0] and not self._name.is_merged:
             return end[1]
         if self._sealed_end is None:
             assert self._file is not None
             self._sealed_end = self._file.size()
             following = self._files.next_after(self._name.sequence)
-            if following is None:
-                self._files.refresh()
+            if following is None or (not self._name.is_merged and not self._name.is_before(following)):
+                if self._enter_replacing():
+                    return self._limit(end)
                 following = self._files.next_after(self._name.sequence)
-            if following is not None and following.sequence == self._name.sequence + 1:
+            if following is not None and self._name.is_before(following) and not self._name.is_merged:
                 try:
                     header = read_data_file_header(self._storage, self._files.path(following))
-                except (StorageError, OSError):  # reported when its turn comes; the seal tells the end of this one
+                except (StorageError, OSError) as error:  # reported when its turn comes; the seal tells the end here
+                    if isinstance(error, MISSING) and self._enter_replacing():
+                        return self._limit(end)
                     return self._sealed_end
                 if header.previous_sequence == self._name.sequence:
                     self._sealed_end = min(self._sealed_end, header.previous_end)
@@ -259,7 +306,8 @@ class LogReader:
         while not records and self.next_offset < end[2]:
             limit = self._limit(end) if self._file is not None else 0
             if self._position < limit:
-                if not self._read_frames(records, count_max, limit) and not self._pass_damage(limit, end):
+                wanted = count_max if not self._name.is_merged else min(count_max, end[2] - self.next_offset)
+                if not self._read_frames(records, wanted, limit) and not self._pass_damage(limit, end):
                     break
             elif self._name.sequence >= end[0]:
                 self._finish_log(end)
@@ -289,7 +337,7 @@ class LogReader:
     def _finish_file(self, end: LogEnd) -> bool:
         """Move from the end of a file to the next; a sealed file that ends too early has lost its last records."""
         following = self._files.next_after(self._name.sequence)
-        if self._file is not None and following is not None and following.sequence == self._name.sequence + 1:
+        if self._file is not None and following is not None and self._name.is_before(following):
             lost = range(self.next_offset, following.first_offset)
             if lost:
                 self._lose(self._files.path(self._name), self._position, 0, lost, "the file ends too early")
@@ -311,6 +359,7 @@ class LogReader:
         sequence, index = self._name.sequence, self.next_offset - self._header.first_offset
         index_end, last_start = index + count_max, stop - FRAME_HEADER_BYTES
         unpack, append, crc = FRAME_SCAN.unpack_from, records.append, crc32c
+        is_merged = self._header.is_merged
         while index != index_end and at <= last_start:
             stx, size, checksum, kind, headers_size, found, timestamp = unpack(buffer, at)
             end = at + FRAME_SIZE_END + size
@@ -322,8 +371,13 @@ class LogReader:
                 break
             if kind == KIND_MESSAGE:
                 if found != index:
-                    good = False
-                    break
+                    if found < index or not is_merged:
+                        good = False
+                        break
+                    self._leave_out(first + index, first + found)
+                    index = found
+                    if index >= index_end:
+                        break
                 if timestamp < base:  # noqa: PLR1730  # max() would be a call for every record
                     timestamp = base
                 if headers_size:
@@ -334,6 +388,10 @@ class LogReader:
                 else:
                     append((first + index, timestamp, b"", body[_BODY_BYTES:], shift + end, sequence))
                 index += 1
+            elif is_merged and found > index:  # the seal: nothing follows up to the end of the replaced files
+                self._leave_out(first + index, first + found)
+                at, index = end, found
+                break
             at = end
         self._at, self._position, self.next_offset = at, shift + at, first + index
         return good
@@ -376,21 +434,25 @@ class LogReader:
         if self.recheck and self._was_reused():
             return self._open_next(end)  # consumed meanwhile: nothing is lost, and nothing of it may be returned
         first = self._header.first_offset
-        gap = FrameScanner(self._file, self._header.salt, self._position, limit).gap(self.next_offset - first)
+        scanner = FrameScanner(self._file, self._header.salt, self._position, limit, is_merged=self._name.is_merged)
+        gap = scanner.gap(self.next_offset - first)
         if gap.frame is not None:
             next_offset = first + gap.frame.index
         elif self._name.sequence == end[0]:
             next_offset = end[2]
         else:
             following = self._files.next_after(self._name.sequence)
-            adjacent = following is not None and following.sequence == self._name.sequence + 1
-            next_offset = following.first_offset if following is not None and adjacent else self.next_offset
+            is_adjacent = following is not None and self._name.is_before(following)
+            next_offset = following.first_offset if following is not None and is_adjacent else self.next_offset
         lost = range(self.next_offset, next_offset)
         reason = gap.reason or f"message {first + gap.stray_index} is in the place of message {self.next_offset}"
         self._lose(self._files.path(self._name), gap.position, gap.resume - gap.position, lost, reason)
         self._position, self.next_offset = gap.resume, max(self.next_offset, next_offset)
         self._buffer, self._at = b"", 0
         return True
+
+    def _leave_out(self, first: int, end: int) -> None:
+        self._lose(self._files.path(self._name), 0, 0, range(first, end), LEFT_OUT)
 
     def _lose(self, path: Path, position: int, size: int, offsets: range, reason: str) -> None:
         self._on_loss(Damage(path, position, size, offsets, DAMAGED, reason))

@@ -53,10 +53,12 @@ def publish(storage: Storage, directory: QueueDirectory, header: DataFileHeader)
 
 
 def delete_spares(storage: Storage, directory: QueueDirectory) -> None:
-    """Remove what an earlier process left in ``spare/``: spares do not survive a restart.
+    """Remove what an earlier process left in ``spare/``, or of a merge: neither survives a restart.
 
     It is empty most of the time, so archives leave it out: if it is missing it is made again.
     """
+    with suppress(FileNotFoundError):
+        storage.remove(directory.next_merged)
     storage.make_directory(directory.spare)
     for name in storage.list(directory.spare):
         path: Path = directory.spare / name

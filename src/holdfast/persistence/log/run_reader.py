@@ -117,7 +117,7 @@ class RunReader(LogReader):
                 size += payload_size
                 index += 1
                 last, passed_to = at, end
-            elif kind not in KINDS:
+            elif kind not in KINDS or found > index:  # the latter: the seal of a merged file
                 break
             at = end
         if last < 0 or not self._verifies(buffer, last, passed_to):

@@ -1,7 +1,7 @@
 """Facts about data files that are not written any more: the ends of their offsets, and the gaps between them.
 
-A gap in the sequence of data files is made of retired files: every group of that time had finished them. A later group
-must not take the gap for a loss.
+A gap in the sequence of data files is made of retired files, and a gap in a merged file of messages that were left out:
+every group of that time had finished them. A later group must not take the gap for a loss.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from holdfast.errors import CorruptionError, StorageError
 from holdfast.persistence.filesystem.layout import DataFileName, read_data_file_header
 from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.format.framing import Frame
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 from holdfast.persistence.segment.frame_trailer import read_seal
@@ -36,12 +37,30 @@ def sealed_places(storage: Storage, path: Path) -> list[tuple[int, int]]:
 
 
 def retired_ranges(files: LogFiles) -> list[range]:
-    """Return the missing offsets between the first and the last data file."""
+    """Return the missing offsets between the first and the last data file, except those that damage has taken."""
     ranges = []
     for name, following in pairwise(files.names()):
-        if following.sequence > name.sequence + 1:
+        if name.is_merged:
+            ranges += _left_out(files.storage, files.path(name), name)
+        if not name.is_before(following):
             gap = range(end_offset(files.storage, files.path(name), name), following.first_offset)
             ranges += [gap] if gap else []
+    return ranges
+
+
+def _left_out(storage: Storage, path: Path, name: DataFileName) -> list[range]:
+    """Return the offsets that a merged file has not, between those that it has."""
+    try:
+        header = read_data_file_header(storage, path)
+    except CorruptionError:
+        return []
+    ranges, expected = [], 0
+    with storage.open(path, writable=False) as file:
+        for each in FrameScanner(file, header.salt, FRAMES_START, file.size(), is_merged=True).frames():
+            index = each.index if isinstance(each, Frame) else expected if each.frame is None else each.frame.index
+            if isinstance(each, Frame) and index > expected:
+                ranges.append(range(name.first_offset + expected, name.first_offset + index))
+            expected = max(expected, each.next_index if isinstance(each, Frame) else index)
     return ranges
 
 

@@ -62,12 +62,15 @@ class FileWalk:
 
     def run(self) -> None:
         """Read the file from its first frame to its end."""
-        scanner, count = FrameScanner(self._file, self._header.salt, FRAMES_START, self._end), self._expected_count
+        count, is_merged = self._expected_count, self._header.is_merged
+        scanner = FrameScanner(self._file, self._header.salt, FRAMES_START, self._end, is_merged=is_merged)
         for each in scanner.frames():
             if isinstance(each, Gap):
                 self._pass(each)
                 continue
             self.frame_count += 1
+            if each.index > self._count:  # of a merged file: else there was a gap before it
+                self._leave_out(each.index)
             if each.kind == KIND_MESSAGE:
                 self._take(each)
             elif each.kind == KIND_SEAL:
@@ -103,6 +106,8 @@ class FileWalk:
         wrong = []
         if seal.message_count != self._count:
             wrong.append(f"{seal.message_count} messages instead of {self._count}")
+        if self._header.is_merged and self._header.merged_count != self.message_count and not self.damage:
+            self._report(0, 0, range(0), f"{self.message_count} messages instead of {self._header.merged_count}")
         if any(not self._is_at(index, position) for index, position in seal.entries):
             wrong.append("positions of other frames")
         earliest, latest = self._timestamps or (seal.timestamp_min_ns, seal.timestamp_max_ns)
@@ -125,6 +130,11 @@ class FileWalk:
         if gap:
             self._gaps.append(gap)
             self._count = gap.stop
+
+    def _leave_out(self, count: int) -> None:
+        """Note that a merged file has not the messages between those read so far and ``count``."""
+        self._gaps.append(range(self._count, count))
+        self._count = count
 
     def _report(self, position: int, size: int, offsets: range, reason: str) -> None:
         self.damage.append(Damage(self._path, position, size, offsets, DAMAGED, reason))

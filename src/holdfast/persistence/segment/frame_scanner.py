@@ -20,6 +20,7 @@ from holdfast.persistence.format.constants import (
     FRAME_SIZE_END,
     FRAMES_START,
     KIND_MESSAGE,
+    MESSAGES_MAX,
     RECORD_SIZE_MIN,
     STX,
 )
@@ -73,6 +74,8 @@ class FrameScanner:
         The file, and the salt of its frames' checksums.
     position, end : int
         Where to start, and the byte behind the last one that may belong to a frame.
+    is_merged : bool
+        Whether the file is a merged one: a frame of a higher index may be the next one.
 
     Attributes
     ----------
@@ -80,10 +83,11 @@ class FrameScanner:
         Where the next frame should start.
     """
 
-    def __init__(self, file: ReadableFile, salt: int, position: int, end: int) -> None:
+    def __init__(self, file: ReadableFile, salt: int, position: int, end: int, *, is_merged: bool = False) -> None:
         self._file = file
         self._salt = salt
         self._end = end
+        self._is_merged = is_merged
         self.position = position
         self._window = b""
         self._window_start = position
@@ -141,6 +145,8 @@ class FrameScanner:
                 start += WINDOW_BYTES
                 continue
             index_max = index_min + (start + len(window) - damaged_from) // FRAME_HEADER_BYTES
+            if self._is_merged:
+                index_max = MESSAGES_MAX
             for at in resynchronise(window, index_min, index_max):
                 self._window, self._window_start, self.position = window, start, start + at
                 try:
@@ -162,7 +168,7 @@ class FrameScanner:
             position = self.position
             try:
                 frame = self.next()
-                if is_ordered and frame.index != expected:
+                if is_ordered and frame.index != expected and (frame.index < expected or not self._is_merged):
                     raise FrameError
             except FrameError:
                 self.position = position

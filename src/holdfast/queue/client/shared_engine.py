@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.errors import QueueLockedError, RetryableError
+from holdfast.persistence.compaction.compactor import Compaction
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.client.large_payloads import LargePayloads
@@ -33,7 +34,7 @@ from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, checked, stored
 from holdfast.queue.owner.reports import report_of
-from holdfast.queue.owner.verbs import CLOSE_GROUP, COUNTS, FLUSH, SEEK
+from holdfast.queue.owner.verbs import CLOSE_GROUP, COMPACT, COUNTS, FLUSH, SEEK
 from holdfast.queue.protocol.messages import Attach, Verb
 from holdfast.threads import start_thread
 
@@ -151,6 +152,10 @@ class SharedEngine(Closing):
         """Have a group moved to another place in the log; raises as :func:`~holdfast.queue.engine.log_starts.seek`."""
         done = self._ask(group, {"verb": SEEK, "start": start.to_fields()})
         return Moved(GroupStart(done["offset"], done["is_complete"]), done["task_change"])
+
+    def compact(self, *, dry_run: bool) -> Compaction:
+        """Have data files merged. As :meth:`PersistentQueue.compact`."""
+        return Compaction(**self._ask("", {"verb": COMPACT, "dry_run": dry_run}))
 
     def configure(self, settings: Settings, reset: Sequence[str], check_open: Callable[[], object]) -> None:
         """Have settings changed. As :meth:`PersistentQueue.configure`."""

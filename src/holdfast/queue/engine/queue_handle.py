@@ -7,6 +7,7 @@ others find it locked.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -88,6 +89,8 @@ class QueueHandle:
     doubtful : set of str
         Groups whose progress was written, and may be lost because its sync failed: a second sync could succeed over
         lost data. No data file is retired until it was written again.
+    compacting : threading.Lock
+        Held while data files are merged: one thread does so at a time.
     deciding : KeyedLock
         Lets one thread at a time decide a transaction with these handles.
     """
@@ -127,6 +130,7 @@ class QueueHandle:
         self.group_readers: dict[str, ReadSide] = {} if beside is None else beside.group_readers
         self.open_groups: list[OwnGroup] = [] if beside is None else beside.open_groups
         self.doubtful: set[str] = set() if beside is None else beside.doubtful
+        self.compacting = threading.Lock()
         self.deciding: KeyedLock = KeyedLock() if beside is None else beside.deciding
         own_capacity = Capacity(0, None, self._lag_depth, self._disk_bytes_with)
         self.capacity: Capacity = own_capacity if beside is None else beside.capacity

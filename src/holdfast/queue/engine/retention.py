@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from holdfast.errors import HoldfastError
+from holdfast.persistence.compaction.compactor import Compaction, Compactor
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.groups.group_files import GroupInfo, groups_locked, list_groups, progress_reader
 from holdfast.persistence.groups.group_visit import visit_group
@@ -25,11 +26,12 @@ from holdfast.persistence.log.log_reader import Record
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.consumer.redelivery import expired_change
 from holdfast.queue.engine.expiry import Expiries
-from holdfast.queue.engine.handle_settings import stored_queue_settings
+from holdfast.queue.engine.handle_settings import stored_queue_settings, stored_retention
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.put_options import as_ns
 from holdfast.queue.options.retention import lag_of
 from holdfast.queue.options.settings import DEFAULTS, Settings, read_stored
+from holdfast.queue.verbs.verb_log import Asker, logged
 from holdfast.threads import start_thread
 
 logger = logging.getLogger("holdfast")
@@ -119,6 +121,7 @@ class RetentionPass:
             self._do(lambda: self._look_after(groups, errors), errors)
             if not errors:  # else their progress may be on the disk or not
                 self._do(self._reclaim, errors)
+                self._do(self._compact, errors)
         if errors:
             raise errors[0]
 
@@ -144,6 +147,12 @@ class RetentionPass:
         self._handle.reclaim()
         self._handle.capacity.wanted_bytes = 0  # a put that still waits says so again
         self._handle.capacity.space_available.notify()
+
+    def _compact(self) -> None:
+        """Merge files until the queue's ratio of dead to live bytes holds, or as much as a pass may."""
+        ratio = stored_queue_settings(self._handle.storage, self._handle.directory)["compact_ratio"]
+        if ratio is not None:
+            _compact(self._handle, ratio=ratio, is_over=lambda: self._is_over)
 
     def _attend(self, groups: list[_Attended], errors: list[HoldfastError]) -> None:
         """Add each group that can be looked at; one that cannot does not keep the others from it."""
@@ -257,6 +266,30 @@ class RetentionPass:
                     age / 3600,
                     group.name,
                 )
+
+
+def compact(handle: QueueHandle, asker: Asker, *, dry_run: bool) -> Compaction:
+    """Merge data files that live by a quarter at most; that is logged. Raises as :meth:`PersistentQueue.compact`."""
+    if dry_run:
+        return _compact(handle, dry_run=True)
+    return logged(handle.path, "compact", {}, asker, partial(_compact, handle))
+
+
+def _compact(
+    handle: QueueHandle, *, dry_run: bool = False, ratio: float = 0, is_over: Callable[[], bool] = lambda: False
+) -> Compaction:
+    """Merge data files; with a ``ratio`` as much as a pass may, while they have more dead bytes for each live one."""
+    if handle.write_side is None:
+        raise handle.lacks("compact")
+    with handle.compacting, storage_errors("compacting", handle.path):
+        if handle.doubtful:  # their progress may be on the disk or not
+            return Compaction()
+        for side in list(handle.group_readers.values()):
+            side.flush()  # raises if an earlier sync has failed: that progress must not let a message go
+        retention = stored_retention(handle.storage, handle.directory)
+        file_bytes = handle.settings.values["data_file_bytes"]
+        compactor = Compactor(handle.directory, handle.files, handle.clock, retention, file_bytes)
+        return compactor.run(dry_run=dry_run, ratio=ratio, is_over=is_over)
 
 
 class _Attended(NamedTuple):

@@ -15,7 +15,7 @@ from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.constants import NUMBER_MAX
 from holdfast.persistence.format.message_headers import readable_headers
 from holdfast.persistence.format.report import Damage
-from holdfast.persistence.log.log_reader import FILE_MISSING, LogReader
+from holdfast.persistence.log.log_reader import FILE_MISSING, LEFT_OUT, LogReader
 from holdfast.queue.engine.log_starts import find_start
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.log_start import EARLIEST, LAST, LATEST, OFFSET, TIME, LogStart
@@ -143,9 +143,10 @@ class LogReading(Iterator[Message]):
         while self._losses:
             loss = self._losses.pop(0)
             offsets = range(max(loss.offsets.start, self._first), min(loss.offsets.stop, stop))
-            if loss.reason == FILE_MISSING and offsets:
+            is_gone = loss.reason in (FILE_MISSING, LEFT_OUT)
+            if is_gone and offsets:
                 self.gaps.append(offsets)
-            elif loss.reason != FILE_MISSING and (offsets or not loss.offsets):
+            elif not is_gone and (offsets or not loss.offsets):
                 self.damage.append(replace(loss, offsets=offsets) if offsets else loss)
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from holdfast.errors import ConfigError, UsageError
@@ -34,6 +35,10 @@ def checked_retention(settings: Mapping[str, Any]) -> dict[str, Any]:
         value = found[name] = settings[name]
         if value is not None and (type(value) is not int or value < 1):
             raise ConfigError(f"{name} is a number of {unit} from 1 on, or None for no bound, not {value!r}")
+    ratio = settings["compact_ratio"]
+    if ratio is not None and (type(ratio) not in {int, float} or not 0 < ratio < inf):
+        raise ConfigError(f"compact_ratio is a number above 0, or None for no merges, not {ratio!r}")
+    found["compact_ratio"] = None if ratio is None else float(ratio)
     return found
 
 

@@ -187,6 +187,7 @@ _SETTINGS: dict[str, Callable[[Any], Any]] = {
     "retain_messages": partial(read_whole_or_none, "a number of messages"),
     "data_file_max_age": _seconds_or_no_bound,
     "min_free_bytes": partial(read_whole_or_none, "a number of bytes"),
+    "compact_ratio": partial(_seconds_or_none, "a number above 0"),
     "max_deliveries": partial(read_whole_or_none, "a number from 1 on"),
     "backoff": _backoff,
     "lease_seconds": _above_zero,

@@ -35,6 +35,7 @@ class QueueSettings(TypedDict, total=False):
     retain_messages: int | None
     data_file_max_age: Seconds | None
     min_free_bytes: int | None
+    compact_ratio: float | None
 
 
 class GroupSettings(TypedDict, total=False):
@@ -73,6 +74,7 @@ DEFAULTS: Settings = {
     "retain_messages": None,
     "data_file_max_age": None,
     "min_free_bytes": None,
+    "compact_ratio": None,
     "max_deliveries": 5,
     "backoff": Backoff(),
     "lease_seconds": 30.0,

@@ -7,12 +7,12 @@ from typing import Any
 
 from holdfast.errors import RetryableError
 from holdfast.queue.owner.reserving import RESERVE
-from holdfast.queue.owner.verbs import FLUSH, PURGE, SEEK
+from holdfast.queue.owner.verbs import COMPACT, FLUSH, PURGE, SEEK
 from holdfast.threads import start_thread
 
 Fields = dict[str, Any]
 
-LONG_VERBS = frozenset({PURGE, RESERVE, FLUSH, SEEK, "commit_jointly", "abort_jointly", "collect", "resolve"})
+LONG_VERBS = frozenset({PURGE, RESERVE, FLUSH, SEEK, COMPACT, "commit_jointly", "abort_jointly", "collect", "resolve"})
 """Those of many syncs, or of one that a slow disk may take long for."""
 
 

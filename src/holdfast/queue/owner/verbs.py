@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.queue.engine.log_starts import seek
+from holdfast.queue.engine.retention import compact
 from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.settings import read_stored
 from holdfast.queue.owner.owned_queue import OwnedQueue
@@ -37,6 +38,7 @@ CLOSE_GROUP = "close_group"
 LEFT = "left"
 COUNTS = "counts"
 SEEK = "seek"
+COMPACT = "compact"
 
 
 def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
@@ -126,6 +128,11 @@ def _seek(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields
     return {**asdict(moved.started), "task_change": moved.task_change}
 
 
+def _compact(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
+    check_names(COMPACT, fields, {"dry_run"})
+    return asdict(compact(queue.handle, queue.asker(session), dry_run=bool(fields.get("dry_run"))))
+
+
 def _left(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     check_names(LEFT, fields, ())
     return queue.group(group).left()._asdict()
@@ -148,6 +155,7 @@ _VERBS: dict[str, Callable[[OwnedQueue, int, str, Fields], Fields]] = {
     LEFT: _left,
     COUNTS: _counts,
     SEEK: _seek,
+    COMPACT: _compact,
     RESERVE: reserve,
     SETTLE_RESERVED: settle_reserved,
 }

@@ -208,13 +208,16 @@ class Reservations:
         return size
 
     def data_files(self, reservation: Reservation) -> dict[int, DataFileName]:
-        """Return its data files that are there, by sequence. The others of the queue, however many, are not listed."""
+        """Return its data files that are there, by sequence. The others of the queue, however many, are not listed.
+
+        A merged file is that of all sequences that it has replaced.
+        """
         self._check_open()
         files, storage = self._handle.files, self._handle.storage
         names = {}
         with storage_errors("looking for data files", files.directory):
             for sequence in {run[2] for run in reservation.runs}:
-                name = files.named(sequence)
+                name = files.named(sequence) or files.replacing(sequence)
                 file = None if name is None else open_if_there(storage, files.path(name))
                 if name is not None and file is not None:
                     file.close()

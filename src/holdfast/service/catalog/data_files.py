@@ -239,7 +239,7 @@ class DataFiles:
 
 def _count_between(name: DataFileName, following: DataFileName | None) -> int | None:
     """Return how many messages a file must have so that the next one begins where it does; None if that is gone."""
-    if following is None or following.sequence != name.sequence + 1:
+    if following is None or not name.is_before(following):
         return None
     return following.first_offset - name.first_offset
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.filesystem.layout import DataFileName, data_file_name
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark.remote.client import RangeClient
 
@@ -38,8 +38,8 @@ class RemoteFiles:
         """Open a data file, whose path on the server's host this is; only its name is sent."""
         if writable:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        sequence, first_offset = path.name.removesuffix(".data").split("-")
-        name = DataFileName(int(sequence), int(first_offset))
+        name = data_file_name(path.name)
+        assert name is not None, "a plan names data files"
         return RemoteFile(self._client, name, *self._client.open(name))
 
 

@@ -135,8 +135,8 @@ class RangeServer(flight.FlightServerBase):
 
 
 def _name(fields: dict[str, Any]) -> DataFileName:
-    sequence, first_offset = fields["file"]
-    return DataFileName(int(sequence), int(first_offset))
+    sequence, first_offset, replaced_before, generation = map(int, fields["file"])
+    return DataFileName(sequence, first_offset, replaced_before, generation)
 
 
 def _chunk(data: bytes, header: bytes) -> Any:

@@ -26,12 +26,12 @@ class Places:
     """The places of some messages."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], int] = {}
+        self._known: dict[tuple[DataFileName, int], int] = {}
 
     def note(self, name: DataFileName, offset: int, position: int) -> None:
         """Remember the place of a message, which may not be written yet."""
-        self._known.pop((name.sequence, offset), None)
-        self._known[name.sequence, offset] = position
+        self._known.pop((name, offset), None)
+        self._known[name, offset] = position
         if len(self._known) > _KNOWN_MAX:
             del self._known[next(iter(self._known))]
 
@@ -122,7 +122,7 @@ class Places:
 
     def _nearest(self, log: StreamLog, name: DataFileName, offset: int) -> tuple[int, int]:
         """Return the last message at or before ``offset`` whose position is known, and that position."""
-        known = [(at, where) for (sequence, at), where in self._known.items() if sequence == name.sequence]
+        known = [(at, where) for (file, at), where in self._known.items() if file == name]
         if (found := max((each for each in known if each[0] <= offset), default=None)) and found[0] == offset:
             return found
         entries = [*known, *_entries(log, name)]

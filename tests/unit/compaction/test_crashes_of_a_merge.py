@@ -1,0 +1,159 @@
+"""A merge that is cut off, refused or damaged loses no message: at each call of the storage, and at each byte."""
+
+from __future__ import annotations
+
+import errno
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.persistence.filesystem.layout import list_replaced_files, open_directory
+from holdfast.persistence.format.constants import ENTRY_DONE
+from holdfast.persistence.groups.group_files import progress_reader, require_group
+from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.verify import verify
+from support.builders.log_parts import LogParts
+from support.builders.merges import LIVE, between, bytes_of, compact, finish_all_but, read_all, restore, with_log
+from support.storages.faults import FaultPlan
+from support.storages.simulated_storage import SimulatedStorage
+
+STATES_MAX = 24  # of each step; the explorer has more
+LAST = range(950, 1000)
+
+
+def new_log() -> LogParts:
+    """Return a log with six messages that live before the last file."""
+    parts = LogParts()
+    finish_all_but(parts, with_log(parts), [*LIVE, *LAST])
+    return parts
+
+
+def parts_of(parts: LogParts, storage: SimulatedStorage) -> LogParts:
+    """Return the parts of a queue that a crash has left."""
+    left = LogParts(storage)
+    left.queue_id, left.directory = parts.queue_id, parts.directory
+    return left
+
+
+def check_whole(parts: LogParts, payloads: dict[int, bytes]) -> None:
+    """Make sure that what the group needs is there, and that it needs the same as before."""
+    group = require_group(parts.storage, parts.directory, "one")
+    progress = progress_reader(parts.storage, parts.directory, parts.queue_id, group).refresh()
+    needed = [offset for run in progress.unfinished_runs(0, 1000) for offset in run]
+    assert needed == [*LIVE, *LAST]
+    found = {each[0]: each[3] for each in read_all(parts)[0]}
+    assert {offset: found.get(offset) for offset in needed} == {offset: payloads[offset] for offset in needed}
+    assert verify(Path("/queue"), storage=parts.storage).ok
+
+
+def test_a_loss_of_power_leaves_every_live_message_at_each_step() -> None:
+    """In the old files or in the new one; the next merge ends what was begun."""
+    parts = new_log()
+    payloads = {each[0]: each[3] for each in read_all(parts)[0]}
+    parts.storage.replay_from_here()
+    compact(parts)
+    merged = set()
+    for step in parts.storage.replay():
+        for crashed in islice(step.crash_states(), STATES_MAX):
+            left = parts_of(parts, crashed)
+            check_whole(left, payloads)
+            merged.add(left.files().names()[0].is_merged)
+            open_directory(crashed, Path("/queue"), create=True)
+            left.recover()
+            assert not crashed_has_leftover(left)
+            compact(left)
+            check_whole(left, payloads)
+            assert left.files().names()[0].is_merged
+            assert list_replaced_files(crashed, left.directory) == []
+            check_whole(parts_of(left, crashed.crash_dropping_unsynced()), payloads)
+    assert merged == {True, False}
+
+
+def test_progress_is_durable_before_what_it_has_finished_goes() -> None:
+    """Else a loss of power leaves a group that needs what was left out."""
+    parts = LogParts()
+    group = with_log(parts)
+    reader = progress_reader(parts.storage, parts.directory, parts.queue_id, group)
+    writer = PositionFileWriter(parts.storage, parts.directory.group("one"), parts.clock, reader, file_bytes=16_384)
+    live = [*LIVE, *LAST]
+    writer.append([Change(ENTRY_DONE, first, stop - first, (1, 5000)) for first, stop in between(live, 1000)])
+    payloads = {each[0]: each[3] for each in read_all(parts)[0]}
+    assert compact(parts).merged_count
+    check_whole(parts_of(parts, parts.storage.crash_dropping_unsynced()), payloads)
+    writer.close()
+
+
+def crashed_has_leftover(parts: LogParts) -> bool:
+    """Whether a merged file that was not finished is there."""
+    return parts.directory.next_merged.name in parts.storage.list(parts.directory.data)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_each_call_of_the_storage_that_fails_leaves_every_live_message(error: int) -> None:
+    """Also behind a loss of power; and the next merge succeeds."""
+    fired_count, failed = 1, 0
+    while fired_count:
+        failed += 1
+        parts = new_log()
+        payloads = {each[0]: each[3] for each in read_all(parts)[0]}
+        parts.storage.faults = plan = FaultPlan(failed, error)
+        try:
+            compact(parts)
+        except (HoldfastError, OSError):
+            pass
+        finally:
+            parts.storage.faults = None
+        check_whole(parts, payloads)
+        check_whole(parts_of(parts, parts.storage.crash_dropping_unsynced()), payloads)
+        compact(parts)
+        check_whole(parts, payloads)
+        check_whole(parts_of(parts, parts.storage.crash_dropping_unsynced()), payloads)
+        fired_count = plan.fired_count
+    assert failed > 20
+
+
+def test_each_flipped_byte_of_a_merged_file_is_found_and_takes_its_own_messages_only() -> None:
+    """Never another message in its place."""
+    parts = new_log()
+    payloads = {each[0]: each[3] for each in read_all(parts)[0]}
+    compact(parts)
+    name = parts.files().names()[0]
+    content = bytes_of(parts, name)
+    for at in [*range(0, 128, 3), *range(508, 512), *range(4608, len(content), 5)]:
+        flipped = bytearray(content)
+        flipped[at] ^= 0x40
+        restore(parts, name, bytes(flipped))
+        report = verify(Path("/queue"), storage=parts.storage)
+        assert not report.ok, at
+        found = {each[0]: each[3] for each in read_all(parts)[0] if each[0] < 900}
+        assert found.items() <= payloads.items(), at
+        assert len(found) >= len(LIVE) - 1, at
+        lost = set(LIVE) - set(found)
+        assert lost <= {offset for run in report.lost for offset in run}, at
+
+
+def test_a_queue_says_that_it_has_merged_files() -> None:
+    """Its document says that it has some; a document that is rebuilt says so, too."""
+    parts = new_log()
+    compact(parts)
+    assert b'"merged"' in bytes_at(parts, parts.directory.identity)
+    restore_text(parts, parts.directory.identity, b"damaged")
+    open_directory(parts.storage, Path("/queue"), create=True)
+    assert b'"merged"' in bytes_at(parts, parts.directory.identity)
+
+
+def bytes_at(parts: LogParts, path: Path) -> bytes:
+    """Return the contents of a file."""
+    with parts.storage.open(path, writable=False) as file:
+        return bytes(file.read_at(file.size(), 0))
+
+
+def restore_text(parts: LogParts, path: Path, content: bytes) -> None:
+    """Replace the contents of a file."""
+    with parts.storage.open(path, create=True) as file:
+        file.truncate(0)
+        file.write_at([content], 0)
+        file.sync()

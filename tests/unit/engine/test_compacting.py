@@ -1,0 +1,216 @@
+"""``compact()`` of a queue: in each mode, in the background, and beside readers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty
+
+import pytest
+
+from holdfast import ConfigError, PersistentQueue, UsageError, verify
+from holdfast.persistence.compaction.compactor import ACTIVE, HELD, RETAINED
+from support.builders.handles import handle_of, pass_over
+
+COUNT = 1200
+PAYLOAD = bytes(1000)
+LIVE = (3, 400, 401, 700)
+FILE_BYTES = 128 * 2**10
+
+
+def payload_of(number: int) -> bytes:
+    """Return the payload of a message."""
+    return b"%06d" % number + PAYLOAD
+
+
+def fill(queue: PersistentQueue, live: tuple[int, ...] = LIVE) -> None:
+    """Put messages, and finish most of those that are not in the last data file; the others are dead letters."""
+    for first in range(0, COUNT, 100):
+        queue.put_many([payload_of(number) for number in range(first, first + 100)])
+    for delivery in queue.receive_many(1000, timeout=0):
+        if delivery.offset in live:
+            delivery.reject("kept")
+        else:
+            delivery.ack()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where to make a queue."""
+    return tmp_path / "orders"
+
+
+@pytest.fixture(params=["exclusive", "shared"])
+def queue(path: Path, request: pytest.FixtureRequest) -> Iterator[PersistentQueue]:
+    """Return a queue with four messages that live before the last files."""
+    with PersistentQueue(path, mode=request.param, data_file_bytes=FILE_BYTES) as queue:
+        fill(queue)
+        yield queue
+
+
+def taken_from(queue: PersistentQueue) -> dict[int, bytes]:
+    """Take all that there is; what was delivered before comes alone."""
+    taken: dict[int, bytes] = {}
+    try:
+        while True:
+            for each in queue.receive_many(COUNT, timeout=0):
+                taken[each.offset] = each.payload
+                each.ack()
+    except Empty:
+        return taken
+
+
+def dead_of(queue: PersistentQueue) -> list[tuple[int, bytes]]:
+    """Return the dead letters."""
+    return [(each.offset, each.payload[:6]) for each in queue.dead.list()]
+
+
+def test_a_queue_is_compacted_by_its_owner_and_loses_nothing(queue: PersistentQueue, path: Path) -> None:
+    """A handle that shares it has the owner do so."""
+    before, left, told = dead_of(queue), queue.qsize(), queue.compact(dry_run=True)
+    assert told.merged_count
+    done = queue.compact()
+    assert done.merged_count == told.merged_count
+    assert 0 < done.written_bytes * 3 <= done.freed_bytes
+    assert done.kept[ACTIVE] == 1
+    assert dead_of(queue) == before
+    assert [offset for offset, _ in before] == list(LIVE)
+    assert queue.qsize() == left
+    for offset in LIVE:
+        queue.dead.retry(offset)
+    assert taken_from(queue) == {offset: payload_of(offset) for offset in [*LIVE, *range(1000, COUNT)]}
+    assert verify(path).ok
+
+
+def test_a_reopened_queue_and_a_later_group_get_what_is_there(queue: PersistentQueue, path: Path) -> None:
+    """What was left out is no loss to either."""
+    queue.compact()
+    queue.close()
+    with PersistentQueue(path) as again:
+        assert again.recovery.damage == ()
+        assert [offset for offset, _ in dead_of(again)] == list(LIVE)
+        again.groups.create("late", start="earliest")
+        assert again.stats().depth == COUNT - 1000
+    with PersistentQueue(path, group="late") as late:
+        offsets = set(taken_from(late))
+        assert set(LIVE) <= set(offsets)
+        assert late.recovery.damage == ()
+    assert verify(path).ok
+
+
+def test_a_read_without_a_group_tells_what_was_left_out_as_gaps(queue: PersistentQueue) -> None:
+    """As it does with files that were retired."""
+    queue.compact()
+    with queue.read(start="earliest") as reading:
+        offsets = [message.offset for message in reading]
+        gone = {offset for gap in reading.gaps for offset in gap}
+        assert not reading.damage
+    assert set(LIVE) <= set(offsets)
+    assert gone.isdisjoint(offsets)
+    assert {*gone, *offsets} == set(range(COUNT)) - set(range(min([*gone, *offsets])))
+
+
+def test_a_group_that_is_moved_back_gets_what_lives(path: Path) -> None:
+    """What was merged away is behind it for ever."""
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
+        fill(queue)
+        queue.compact()
+        queue.groups.seek("default", "earliest")
+        offsets = set(taken_from(queue))
+        assert not offsets & set(range(4, 300))
+        assert queue.stats().lost == 0
+
+
+def test_a_handle_that_only_reads_does_not_compact(path: Path) -> None:
+    """It says which mode does."""
+    PersistentQueue(path).close()
+    with (
+        PersistentQueue(path, mode="read_only") as queue,
+        pytest.raises(UsageError, match="does not compact; use mode='shared'"),
+    ):
+        queue.compact()
+
+
+def test_a_pass_compacts_above_the_ratio(path: Path) -> None:
+    """And not by default, or below it."""
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
+        fill(queue)
+        names = handle_of(queue).files.names()
+        pass_over(queue)
+        assert not any(name.is_merged for name in handle_of(queue).files.names())
+        queue.configure(compact_ratio=10**6)
+        pass_over(queue)
+        assert not any(name.is_merged for name in handle_of(queue).files.names())
+        queue.configure(compact_ratio=2)
+        pass_over(queue)
+        assert any(name.is_merged for name in handle_of(queue).files.names())
+        assert len(handle_of(queue).files.names()) < len(names)
+        assert [offset for offset, _ in dead_of(queue)] == list(LIVE)
+
+
+@pytest.mark.parametrize("ratio", [0, -1, "much", True, float("nan"), float("inf")])
+def test_a_ratio_is_a_number_above_0(path: Path, ratio: object) -> None:
+    """Anything else is refused."""
+    with pytest.raises(ConfigError, match="compact_ratio is a number above 0, or None for no merges"):
+        PersistentQueue(path, compact_ratio=ratio)  # type: ignore[arg-type]
+
+
+def test_what_is_retained_or_held_stays(path: Path) -> None:
+    """The result says why."""
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES, retain_messages=10**6) as queue:
+        fill(queue)
+        assert queue.compact().kept[RETAINED]
+        queue.configure(reset=["retain_messages"])
+        for offset in LIVE:
+            queue.dead.retry(offset)
+        tx = queue.transaction()
+        held = tx.receive(timeout=0)
+        assert held.offset in LIVE
+        tx.ack(held)
+        tx.prepare("held")
+        done = queue.compact()
+        assert done.kept[HELD] == 1
+        queue.commit_prepared("held")
+        assert HELD not in queue.compact().kept
+
+
+def test_a_consumer_takes_everything_once_while_files_are_merged(path: Path) -> None:
+    """Merges in a thread beside it, again and again."""
+    with PersistentQueue(path, mode="shared", data_file_bytes=FILE_BYTES) as queue:
+        queue.groups.create("slow", start="earliest")
+        is_over = threading.Event()
+        merged: list[int] = []
+
+        def merge() -> None:
+            while not is_over.is_set():
+                merged.append(queue.compact().merged_count)
+                is_over.wait(0.02)
+
+        thread = threading.Thread(target=merge)
+        thread.start()
+        try:
+            with PersistentQueue(path, mode="shared", group="slow") as slow:
+                seen: list[int] = []
+                kept: list[int] = []
+                for first in range(0, COUNT, 100):
+                    queue.put_many([payload_of(number) for number in range(first, first + 100)])
+                    for delivery in queue.receive_many(100, timeout=0):
+                        delivery.ack()
+                    for delivery in slow.receive_many(100, timeout=0):
+                        seen.append(delivery.offset)
+                        assert delivery.payload == payload_of(delivery.offset)
+                        if delivery.offset % 25:
+                            delivery.ack()
+                        else:
+                            kept.append(delivery.offset)
+                            delivery.reject("kept")
+                assert seen == list(range(COUNT))
+                assert [each.offset for each in slow.dead.list(limit=COUNT)] == kept
+                assert slow.stats().lost == 0
+        finally:
+            is_over.set()
+            thread.join()
+        merged.append(queue.compact().merged_count)
+        assert sum(merged) > 0
+    assert verify(path).ok
