@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from holdfast.errors import CorruptionError
 from holdfast.persistence.compaction import merging
-from holdfast.persistence.compaction.compactor import ALIVE, CHANGED
-from holdfast.persistence.filesystem.layout import DataFileName, list_data_files, list_replaced_files
+from holdfast.persistence.compaction.compactor import ALIVE, CHANGED, DAMAGED, GONE, HELD, NO_GROUP
+from holdfast.persistence.filesystem.layout import (
+    DataFileName,
+    QueueDirectory,
+    list_data_files,
+    list_replaced_files,
+    read_data_file_header,
+)
 from holdfast.persistence.format.constants import ENTRY_DEAD, ENTRY_DONE
+from holdfast.persistence.format.file_header import block_buffers
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.group_files import write_group
 from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.retention import Bounds, Retention
+from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_reader import LEFT_OUT, LogReader, Record
 from holdfast.persistence.log.sealed_file import retired_ranges
-from holdfast.persistence.verify import verify
+from holdfast.persistence.verify import _Findings, _Verification, verify
 from support.builders.log_parts import LogParts
 from support.builders.merges import (
     FILE_BYTES,
@@ -141,22 +153,144 @@ def test_without_a_group_nothing_is_merged(parts: LogParts) -> None:
     assert parts.files().names() == names
 
 
-def test_a_group_that_is_made_during_the_copy_keeps_what_it_needs(
-    log: LogParts, monkeypatch: pytest.MonkeyPatch
+def another_group(log: LogParts) -> None:
+    """Make a group that needs everything."""
+    write_group(log.storage, log.directory, "late", log.files(), 0, {})
+
+
+def no_group(log: LogParts) -> None:
+    """Take the only group away."""
+    log.storage.remove(log.directory.group_document("one"))
+
+
+def no_first_file(log: LogParts) -> None:
+    """Retire a file."""
+    files = log.files()
+    files.retire(files.names()[0])
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "reason"), [(another_group, CHANGED), (no_group, NO_GROUP), (no_first_file, GONE)]
+)
+def test_what_changes_during_the_copy_makes_it_void(
+    log: LogParts, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[LogParts], None], reason: str
 ) -> None:
-    """The copy is void."""
+    """A group that is made keeps what it needs."""
     copy = merging.copy_live
 
-    def with_another_group(*arguments: object) -> int:
-        size = copy(*arguments)  # type: ignore[arg-type]
-        write_group(log.storage, log.directory, "late", log.files(), 0, {})
+    def with_change(files: LogFiles, directory: QueueDirectory, run: merging.MergeRun) -> int:
+        size = copy(files, directory, run)
+        meanwhile(log)
         return size
 
-    monkeypatch.setattr("holdfast.persistence.compaction.compactor.copy_live", with_another_group)
+    monkeypatch.setattr("holdfast.persistence.compaction.compactor.copy_live", with_change)
     names = log.files().names()
-    assert compact(log).kept[CHANGED] == len(names) - 1
-    assert log.files().names() == names
+    assert compact(log).kept[reason] == len(names) - 1
+    assert set(log.files().names()) <= set(names)
     assert log.directory.next_merged.name not in log.storage.list(log.directory.data)
+
+
+def test_a_vote_that_comes_during_the_copy_makes_it_void(log: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its plan may name places in the files."""
+    monkeypatch.setattr(
+        "holdfast.persistence.compaction.compactor._Needs.holds",
+        lambda self, first, end: log.directory.next_merged.name in log.storage.list(log.directory.data),
+    )
+    names = log.files().names()
+    assert compact(log).kept[HELD] == len(names) - 1
+    assert log.files().names() == names
+
+
+@pytest.mark.parametrize("where", ["read_data_file_header", "copy_live"])
+def test_a_file_that_is_retired_meanwhile_is_not_merged(
+    log: LogParts, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """All groups have finished it just now."""
+
+    def gone(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(f"holdfast.persistence.compaction.compactor.{where}", gone)
+    names = log.files().names()
+    assert compact(log).kept[GONE] == len(names) - 1
+    assert log.files().names() == names
+
+
+def test_a_message_that_is_not_there_stops_the_merge(log: LogParts) -> None:
+    """Whatever the reason is that it cannot be read."""
+    files = log.files()
+    run = merging.MergeRun(
+        tuple(files.names()[:2]), files.names()[2].first_offset, (range(3, 4), range(999, 1000)), 10**6
+    )
+    with pytest.raises(CorruptionError, match="1 of 2 messages"):
+        merging.copy_live(files, log.directory, run)
+
+
+def test_a_file_with_a_damaged_header_stays(log: LogParts) -> None:
+    """What lives in it cannot be read."""
+    name = log.files().names()[1]
+    restore(log, name, bytes(4608) + bytes_of(log, name)[4608:])
+    assert compact(log).kept[DAMAGED] == 1
+    assert name in log.files().names()
+
+
+def test_few_messages_that_have_most_of_the_bytes_are_not_copied(parts: LogParts) -> None:
+    """That is seen while they are copied."""
+    writer = parts.writer(file_bytes=FILE_BYTES)
+    for number in range(1000):
+        writer.append(bytes(9000 if number % 50 == 0 else 20))
+    writer.close()
+    group = write_group(parts.storage, parts.directory, "one", parts.files(), 0, {})
+    finish_all_but(parts, group, range(0, 1000, 50))
+    names = parts.files().names()
+    done = compact(parts)
+    assert done.merged_count == 0
+    assert done.kept[ALIVE] == len(names) - 1
+    assert parts.files().names() == names
+    assert parts.directory.next_merged.name not in parts.storage.list(parts.directory.data)
+
+
+def test_a_merged_file_whose_header_is_damaged_has_no_gaps_for_a_later_group(log: LogParts) -> None:
+    """All of it is lost, and told."""
+    compact(log)
+    name = log.files().names()[0]
+    restore(log, name, bytes(4608) + bytes_of(log, name)[4608:])
+    assert retired_ranges(log.files()) == []
+
+
+def test_verify_looks_again_if_files_are_merged_meanwhile(log: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were replaced before their turn are no loss."""
+    looked = _Verification._look_at
+    merges = [1]
+
+    def look(self: _Verification, name: DataFileName, following: DataFileName | None) -> _Findings | None:
+        found = looked(self, name, following)
+        if merges and merges.pop():
+            compact(log)
+        return found
+
+    monkeypatch.setattr(_Verification, "_look_at", look)
+    assert verify(Path("/queue"), storage=log.storage).ok
+    assert not merges
+
+
+def test_verify_ends_although_files_are_merged_all_the_time(log: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it tells what it has seen last."""
+    numbers = count()
+    monkeypatch.setattr("holdfast.persistence.verify._merged_files", lambda *_: next(numbers))
+    name = log.files().names()[1]
+    restore(log, name, bytes(4608) + bytes_of(log, name)[4608:])
+    assert not verify(Path("/queue"), storage=log.storage).ok
+
+
+def test_verify_counts_the_messages_of_a_merged_file(log: LogParts) -> None:
+    """The header says how many there are."""
+    compact(log)
+    name = log.files().names()[0]
+    header = replace(read_data_file_header(log.storage, log.directory.data_file(name)), merged_count=7)
+    restore(log, name, block_buffers(header.encode()) + bytes_of(log, name)[4608:])
+    (damage,) = verify(Path("/queue"), storage=log.storage).damage
+    assert damage.reason == "6 messages instead of 7"
 
 
 @pytest.mark.parametrize("position", [0, 100, 333])
@@ -177,6 +311,35 @@ def test_a_reader_of_a_replaced_file_continues_in_the_merged_one(log: LogParts, 
     assert seen == sorted(set(seen))
     assert set(LIVE) <= set(seen)
     assert not {offset for damage in losses for offset in damage.offsets} & set(LIVE)
+
+
+def test_a_reader_that_has_opened_a_replaced_file_reads_it_in_the_merged_one(log: LogParts) -> None:
+    """Where the old one ended is not known any more."""
+    reader = LogReader(log.files(), [].append)  # type: ignore[arg-type]
+    reader.seek(500)
+    compact(log)
+    found: list[int] = []
+    while records := reader.read(64, (99, 0, 800)):
+        found += [each[0] for each in records]
+    assert found == [600, 777]
+    reader.close()
+
+
+@pytest.mark.parametrize("known", ["before", "behind"])
+def test_a_reader_with_a_file_in_hand_asks_for_its_end_in_the_merged_one(log: LogParts, known: str) -> None:
+    """Whether its list of files is of before the merge or not."""
+    files = log.files()
+    reader = LogReader(files, [].append)  # type: ignore[arg-type]
+    reader.begin_at(files.names()[2])
+    first = files.names()[2].first_offset
+    compact(log)
+    if known == "behind":
+        files.refresh()
+    found: list[int] = []
+    while records := reader.read(64, (99, 0, 800)):
+        found += [each[0] for each in records]
+    assert found == [each for each in LIVE if each >= first]
+    reader.close()
 
 
 def test_a_reader_that_rests_in_a_replaced_file_continues_in_the_merged_one(log: LogParts) -> None:

@@ -83,7 +83,6 @@ def test_progress_is_durable_before_what_it_has_finished_goes() -> None:
     payloads = {each[0]: each[3] for each in read_all(parts)[0]}
     assert compact(parts).merged_count
     check_whole(parts_of(parts, parts.storage.crash_dropping_unsynced()), payloads)
-    writer.close()
 
 
 def crashed_has_leftover(parts: LogParts) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty
 
@@ -214,3 +215,24 @@ def test_a_consumer_takes_everything_once_while_files_are_merged(path: Path) -> 
         merged.append(queue.compact().merged_count)
         assert sum(merged) > 0
     assert verify(path).ok
+
+
+def test_a_queue_with_doubtful_progress_is_not_compacted(path: Path) -> None:
+    """What a group has finished may be on the disk or not."""
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
+        fill(queue)
+        handle_of(queue).doubtful.add("default")
+        assert queue.compact().merged_count == 0
+        handle_of(queue).doubtful.clear()
+        assert queue.compact().merged_count
+
+
+def test_a_start_at_a_time_in_a_merged_file_is_not_said_to_be_complete(path: Path) -> None:
+    """Messages of that time may have been left out in front of the one that is found."""
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
+        fill(queue)
+        with queue.read(start=400, stop=401) as reading:
+            (message,) = reading
+        queue.compact()
+        started = queue.groups.seek("default", start=datetime.fromtimestamp(message.timestamp_ns / 10**9, UTC))
+        assert (started.offset, started.is_complete) == (400, False)

@@ -30,6 +30,7 @@ from holdfast.persistence.groups.group_files import (
     progress_reader,
     sync_deletions,
 )
+from holdfast.persistence.groups.group_visit import make_durable
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.retention import Distances, Retention
 from holdfast.persistence.log.log_files import LogFiles
@@ -132,6 +133,7 @@ class Compactor:
     def _runs(self) -> list[_Planned]:
         """Return the files to merge, from the oldest on."""
         with groups_locked(self._files.storage, self._directory, self._clock):
+            self._files.refresh()
             self._files.remove_replaced()  # the rest of a merge whose process died
             now = _Needs(self._directory, self._files, self._clock, self._retention)
         runs: list[_Planned] = []
@@ -241,6 +243,7 @@ class Compactor:
         note_merged_files(files.storage, directory)
         with groups_locked(files.storage, directory, self._clock):
             needs = _Needs(directory, files, self._clock, self._retention)
+            needs.make_durable()
             names = files.names()
             at = names.index(run.names[0]) if run.names[0] in names else 0
             if tuple(names[at : at + len(run.names)]) != run.names:
@@ -253,7 +256,6 @@ class Compactor:
                 return HELD
             if merged([*run.live, *needs.live_in(first, run.end)]) != run.live:
                 return CHANGED
-            needs.sync()
             files.storage.rename(directory.next_merged, files.path(run.merged_name))
             files.storage.sync_directory(directory.data)
             files.refresh()
@@ -292,6 +294,7 @@ class _Needs:
         files.refresh()
         self._storage = storage
         self._directory = directory
+        self._clock = clock
         self._outside = frozenset(Distances(directory, files, clock.time_ns()).outside(retention.kept))
         self._groups: list[GroupInfo] = list_groups(storage, directory)
         self._readers: list[PositionFileReader] = [
@@ -314,8 +317,10 @@ class _Needs:
         """Return those of some messages that any group has not finished."""
         return merged(run for progress in self._progress for run in progress.unfinished_runs(first, end))
 
-    def sync(self) -> None:
+    def make_durable(self) -> None:
         """Make durable what the groups have finished, and which groups there are. Raises ``OSError``."""
         sync_deletions(self._storage, self._directory, self._groups)
-        for reader in self._readers:
-            reader.sync()
+        self._progress = [
+            make_durable(self._storage, self._directory, self._clock, group, reader)
+            for group, reader in zip(self._groups, self._readers, strict=True)
+        ]

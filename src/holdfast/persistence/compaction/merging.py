@@ -6,7 +6,6 @@ Nothing is locked meanwhile, and nothing of the log is changed: the copy has a n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -114,14 +113,15 @@ def copy_live(files: LogFiles, directory: QueueDirectory, run: MergeRun) -> int:
     return size
 
 
-def _copy_run(reader: LogReader, live: range, end: tuple[int, int, int], copy: _Copy, losses: Sequence[Damage]) -> None:
+def _copy_run(reader: LogReader, live: range, end: tuple[int, int, int], copy: _Copy, losses: list[Damage]) -> None:
     reader.go_on_to(live.start)
     while reader.next_offset < live.stop:
         records = reader.read(_READ_COUNT, end)
         for damage in losses:
-            is_gone = damage.reason in (FILE_MISSING, LEFT_OUT) and not set(damage.offsets) & set(live)
-            if not is_gone:
+            is_needed = damage.offsets.start < live.stop and live.start < damage.offsets.stop
+            if is_needed or damage.reason not in (FILE_MISSING, LEFT_OUT):
                 raise CorruptionError(f"{damage}; its file is not merged", path=str(damage.path))
+        losses.clear()
         if not records:
             break
         for record in records:

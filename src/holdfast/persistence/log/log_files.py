@@ -174,7 +174,8 @@ class LogFiles:
         The process that made the merged one may have been killed before its name was durable, or the sync has failed:
         so that gets its name anew. The caller holds the groups lock. Raises ``OSError``.
         """
-        replaced = list_replaced_files(self.storage, self._directory)
+        is_any_merged = any(name.is_merged for name in self.names())  # else the directory need not be listed
+        replaced = list_replaced_files(self.storage, self._directory) if is_any_merged else []
         if not replaced:
             return
         for name in filter(None, {self.replacing(each.sequence) for each in replaced}):

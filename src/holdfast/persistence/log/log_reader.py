@@ -226,11 +226,8 @@ class LogReader:
         first = self._header.first_offset
         indexed = self._indexed_position(offset) or (first, FRAMES_START)
         scanner = FrameScanner(self._file, self._header.salt, indexed[1], self._file.size(), is_merged=True)
-        self._position = indexed[1]
-        for each in scanner.frames(indexed[0] - first):
-            self._position = each.position
-            if isinstance(each, Gap) or each.index >= offset - first:
-                break
+        frames = scanner.frames(indexed[0] - first)
+        self._position = next(each.position for each in frames if isinstance(each, Gap) or each.index >= offset - first)
         self.next_offset = max(offset, first)
         self._buffer, self._at = b"", 0
 

@@ -68,8 +68,10 @@ def _wanted_since(handle: QueueHandle, timestamp_ns: int, first: int, latest: in
     found = min(latest, offset_since(files, timestamp_ns, handle.log_end()))
     begins = [name for name in files.names() if name.first_offset == found]
     is_behind_gap = found == first or any(gap.stop == found for gap in retired_ranges(files))
-    if found == 0 or not begins or not is_behind_gap:
+    if found == 0 or not is_behind_gap:
         return found
+    if not begins:  # inside of a merged file: those of that time may have been left out
+        return found - 1
     try:  # no message before a file is younger than its base
         base_ns = read_data_file_header(files.storage, files.path(begins[0])).base_timestamp_ns
     except (StorageError, *MISSING):
