@@ -546,6 +546,14 @@ def _flush(world: World) -> Facts:
     return facts
 
 
+@row("PersistentQueue.compact", survives=ALWAYS)
+def _compact(world: World) -> Facts:
+    facts = _put_and_take(world.queue)
+    world.queue.flush()
+    world.queue.compact()
+    return facts
+
+
 @row("PersistentQueue.close", survives=ALWAYS)
 def _close(world: World) -> Facts:
     world.queue.receive(timeout=0)

@@ -29,6 +29,7 @@ class _Asked(Membership):
     """Answers takes and verbs, and asks the consumer what it has in hand, as an owner does that begins meanwhile."""
 
     def __init__(self) -> None:
+        self._link = None
         self.consumer: SharedConsumer | None = None
         self.told: list[list[int]] = []
 
