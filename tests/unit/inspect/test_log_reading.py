@@ -356,3 +356,12 @@ def test_a_block_closes_the_file(tmp_path: Path) -> None:
         for _ in (ended := queue.read()):
             pass
         assert ended._reader._file is None
+
+
+def test_a_read_does_not_wait_while_it_comes_to_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index of a file leads to a place before it, which may be many messages ahead in a large batch."""
+    with PersistentQueue(tmp_path / "q") as queue:
+        queue.put_many([b"%d" % number for number in range(3000)])
+        monkeypatch.setattr("holdfast.queue.inspect.log_reading.time.sleep", lambda _: pytest.fail("it has waited"))
+        with queue.read(start=2500, stop=2501) as reading:
+            assert [message.payload for message in reading] == [b"2500"]

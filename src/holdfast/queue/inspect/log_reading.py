@@ -117,6 +117,8 @@ class LogReading(Iterator[Message]):
             end = self._last_end or self._log_end()
             stop = min(end[2], self._stop_offset)
             found = self._reader.read(_READ_COUNT, (*end[:2], stop))
+            while found and found[-1][0] < self._first:  # the index of the file led to a place before the start
+                found = self._reader.read(_READ_COUNT, (*end[:2], stop))
             self._note_losses(stop)
             if not found:
                 self._end_or_rest(stop, is_last=self._last_end is not None or was_shutdown)
