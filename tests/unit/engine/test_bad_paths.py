@@ -466,7 +466,7 @@ def test_a_spare_file_that_the_disk_keeps_is_an_error_of_the_disk() -> None:
     root = Path("/queue")
     PersistentQueue(root, mode="exclusive", storage=storage).close()
     storage.open(root / "spare" / "old.data", create=True).close()
-    storage.faults = FaultPlan(1, verbs=frozenset({"remove"}))
+    storage.faults = FaultPlan(2, verbs=frozenset({"remove"}))
     with pytest.raises(StorageError, match="check the disk"):
         PersistentQueue(root, mode="exclusive", storage=storage)
     storage.faults = None

@@ -285,7 +285,7 @@ def test_what_a_later_version_has_set_is_refused(path: Path) -> None:
     write_document(STORAGE, path / "queue.json", {**fields, "settings": {"colour": "red"}})
     with pytest.raises(UnsupportedVersionError, match="a setting that this Holdfast does not know"):
         PersistentQueue(path, mode="exclusive")
-    write_document(STORAGE, path / "queue.json", {**fields, "features": ["merged"]})
+    write_document(STORAGE, path / "queue.json", {**fields, "features": ["prepared_log"]})
     with pytest.raises(UnsupportedVersionError, match="features that this Holdfast does not know"):
         PersistentQueue(path, mode="exclusive")
     write_document(STORAGE, path / "queue.json", {**fields, "settings": 5})

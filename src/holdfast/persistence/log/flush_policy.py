@@ -29,6 +29,11 @@ class FlushPolicy:
     commits: int | None
     seconds: float | None
 
+    def __post_init__(self) -> None:
+        """Shorten a wait that no thread can take."""
+        if self.seconds is not None:
+            object.__setattr__(self, "seconds", min(self.seconds, _SECONDS_MAX))
+
     @classmethod
     def every_commit(cls) -> FlushPolicy:
         """Sync before each put, commit and acknowledgement returns: survives power loss. The default."""
@@ -39,7 +44,7 @@ class FlushPolicy:
         """Sync after ``commits`` commits or ``seconds``, whichever comes first: power loss costs at most those."""
         if commits < 1 or not seconds > 0:
             raise ConfigError(f"every() takes at least 1 commit and more than 0 seconds, not {commits} and {seconds}")
-        return cls(commits, min(seconds, _SECONDS_MAX))
+        return cls(commits, seconds)
 
     @classmethod
     def never(cls) -> FlushPolicy:
