@@ -163,7 +163,8 @@ class Grouping(Holding):
                 storage.before_verb = None
 
         def before_verb_of_other(verb: str, path: Path) -> None:
-            if verb == "try_lock" and storage.is_locked(path):
+            is_tried_once = path.name == "read.lock"  # of a group with an owner, whose progress it then only syncs
+            if verb == "try_lock" and storage.is_locked(path) and not is_tried_once:
                 raise BlockedError
 
         storage.before_verb = before_verb
