@@ -12,7 +12,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +45,7 @@ IN_FLIGHT_MAX = 8
 """Each of them is run again after a kill."""
 
 _LOOK_SECONDS = 0.25
-"""How long a drain that waits for messages takes to see that it should stop."""
+"""How long a drain that waits, for messages or for a batch, takes to see a signal, or that it should stop."""
 
 _PAUSE_SECONDS_MIN = 0.01
 """The pause before the owner of a shared queue is asked again; it doubles, up to that."""
@@ -112,7 +112,12 @@ class _Batch:
 
     def finish(self) -> None:
         """Return when it has run; raises what it raised."""
-        self.run() if self.thread is None else self.thread.result()
+        if self.thread is None:
+            self.run()
+            return
+        while not wait([self.thread], _LOOK_SECONDS).done:  # a signal just before a wait does not end it
+            pass
+        self.thread.result()
 
 
 class DrainLoop:
