@@ -34,7 +34,7 @@ RECEIVED = frozenset({"get", "get_many"})
 """Verbs that a handle that shares the queue does in two steps: it receives, and acknowledges."""
 
 ASKED_LATER = frozenset({"tx_ack", "leave"})
-"""Verbs of which a handle that shares the queue learns late, from the owner, that a message is not its any more."""
+"""Verbs that tell a handle which shares the queue late, by its owner, that a message is not its any more."""
 
 
 @dataclass

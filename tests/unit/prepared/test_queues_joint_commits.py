@@ -79,7 +79,7 @@ def parts(storage: SimulatedStorage, commits: QueuesJointCommits, version: int =
 
 
 def decided(storage: SimulatedStorage, commits: QueuesJointCommits, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commit version 1, of which nothing comes into a log."""
+    """Commit version 1, and have nothing of it come into a log."""
     names = parts(storage, commits)
     with monkeypatch.context() as patch:
 

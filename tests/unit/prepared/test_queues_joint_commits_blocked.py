@@ -42,7 +42,7 @@ def parts(data: Path, application: str = "job", version: int = 1, names: str = "
 def decided(
     data: Path, monkeypatch: pytest.MonkeyPatch, application: str = "job", *, is_remembered: bool = True
 ) -> None:
-    """Commit version 1, of which nothing comes into a log."""
+    """Commit version 1, and have nothing of it come into a log."""
     names = parts(data, application)
     with monkeypatch.context() as patch:
 

@@ -61,7 +61,7 @@ def kept(state: State, now: Now) -> set[int]:
 
 
 def kept_by(state: State, now: Now) -> list[int]:
-    """Return what nobody can have dropped or swept, in the group of a state, if that has begun."""
+    """Return what no handle can have dropped or swept, in the group of a state, if that has begun."""
     if not is_used(state, state.group):
         return []  # it "starts when it is first used"
     return [
@@ -134,7 +134,7 @@ def moved(state: State, name: str, start: int, missing: set[int], now: Now) -> S
 def letters_that_stay(state: State, start: int, missing: set[int], now: Now) -> tuple[dict[int, Course], int]:
     """Return the dead letters of the group of a state: "they stay, before and behind the start"; how many are unsure.
 
-    Of one that nobody has seen, or that may have been swept, it is open whether it is one.
+    Of one that no handle has seen, or that may have been swept, it is open whether it is one.
     """
     stay, unsure = dict[int, Course](), 0
     for offset in state.live():
