@@ -23,12 +23,12 @@ from holdfast import PersistentQueue, QueueService
 from holdfast.errors import ConfigError
 from holdfast.spark.session import check_java, check_spark
 from proof.cluster.job import COPIES, DRAIN, STEPS, STREAMED, WRITE
-from proof.cluster.standalone import ClusterError, Standalone, end_group, environment_of_spark
-from proof.cluster.strikes import DRIVER, EXECUTOR, VICTIMS, WORKER, mark
+from proof.cluster.standalone import BASE, ClusterError, Standalone, end_group, environment_of_spark, kill_servers
+from proof.cluster.strikes import DRIVER, SERVER, VICTIMS, WORKER, done, mark
 
 _PUT_COUNT = 1000
 _STEP_SECONDS = 1800.0
-"""How long a step may take, with three kills on a busy machine."""
+"""How long a step may take, with its kills on a busy machine."""
 
 _LOG_CHARACTERS = 3000
 _ASKED = {"read": "is read from the range server", "written": "is written through the range server"}
@@ -82,7 +82,7 @@ class Pipeline:
     events : dict of Stream to list
         What is put.
     killed : Counter of str
-        How many executors, workers and drivers were killed.
+        How many of each victim were killed.
     """
 
     base: Path
@@ -104,22 +104,30 @@ class Pipeline:
         """Run a step to its end, through its kills; raises ClusterError."""
         work, end = self.base / "work", time.monotonic() + _STEP_SECONDS
         driver, struck = self._driver(step, cluster), set[str]()
+        without_server = None
         try:
-            while driver.poll() is None or DRIVER not in struck:
-                if driver.poll() is not None or time.monotonic() > end:
-                    raise ClusterError(f"the driver of {step} {'hangs' if driver.poll() is None else 'failed'}")
+            while driver.poll() is None or (driver.returncode and driver is without_server):
+                if driver.returncode:  # its tasks did not find the server any more: as documented, it runs again
+                    driver = self._driver(step, cluster)
+                if time.monotonic() > end:
+                    raise ClusterError(f"the driver of {step} hangs")
                 for victim in VICTIMS:
                     path = mark(work, step, victim)
                     if victim in struck or not path.exists() or not (machine := path.read_text()):
                         continue
-                    struck.add(victim)
-                    self.killed[victim] += 1
-                    click.echo(f"  {step}: the {victim} is killed in the middle of a batch")
                     if victim == WORKER:
                         cluster.kill_worker(int(machine))
                     elif victim == DRIVER:
                         end_group(driver)
                         driver = self._driver(step, cluster)
+                    elif victim == SERVER:
+                        if not kill_servers(self.base):
+                            continue  # the driver has not started it yet
+                        without_server = driver
+                        done(work, step, victim).touch()
+                    struck.add(victim)
+                    self.killed[victim] += 1
+                    click.echo(f"  {step}: the {victim} is killed in the middle of a batch")
                 time.sleep(0.1)
             if driver.returncode or struck != set(VICTIMS):
                 raise ClusterError(f"the driver of {step} ended with {driver.returncode}; killed were {sorted(struck)}")
@@ -136,7 +144,7 @@ class Pipeline:
         with (self.base / f"{step}.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "proof.cluster.job", str(self.base), cluster.url, step, str(count)],
-                env=environment_of_spark(Path(pyspark.__file__).parent),
+                env=environment_of_spark(Path(pyspark.__file__).parent) | {BASE: str(self.base)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -237,7 +245,7 @@ def _run(pipeline: Pipeline) -> bool:
         cluster.close()
     for each in counted:
         click.echo(f"cluster: {each}")
-    killed = ", ".join(f"{pipeline.killed[each]} {each}s" for each in (EXECUTOR, WORKER, DRIVER))
+    killed = ", ".join(f"{pipeline.killed[each]} {each}s" for each in VICTIMS)
     click.echo(f"cluster: killed in the middle of a batch: {killed}")
     asked = Counter[str]()
     for sight, count in cluster.sights.items():

@@ -17,6 +17,11 @@ from proof.cluster.machine import SIGHTS
 HOSTS = ("127.0.0.1", "127.0.0.2")
 """Of the workers; Spark tells machines apart by that."""
 
+BASE = "HOLDFAST_CLUSTER"
+"""The variable by which a driver's processes are known: it names the programme's directory."""
+
+_SERVER = b"holdfast.spark.serving"
+
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Dspark.worker.timeout=15"
@@ -135,6 +140,19 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def kill_servers(base: Path) -> int:
+    """Kill the range servers of this programme's drivers; return how many there were."""
+    mine, count = f"{BASE}={base}".encode(), 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if _SERVER in (process / "cmdline").read_bytes() and mine in (process / "environ").read_bytes().split(
+                b"\0"
+            ):
+                os.kill(int(process.name), signal.SIGKILL)
+                count += 1
+    return count
 
 
 def _free_port() -> int:

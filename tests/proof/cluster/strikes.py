@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-EXECUTOR, WORKER, DRIVER = "executor", "worker", "driver"
-VICTIMS = (EXECUTOR, WORKER, DRIVER)
+EXECUTOR, WORKER, DRIVER, SERVER = "executor", "worker", "driver", "range server"
+VICTIMS = (EXECUTOR, WORKER, DRIVER, SERVER)
 
 _WAITS_SECONDS = 600
 """How long a task waits for the end of what it runs on."""
+
+_LOOKS_SECONDS = 0.1
 
 
 def mark(work: Path, step: str, victim: str) -> Path:
@@ -21,12 +23,17 @@ def mark(work: Path, step: str, victim: str) -> Path:
     return work / f"{step}.{victim}"
 
 
+def done(work: Path, step: str, victim: str) -> Path:
+    """Return the file that tells the task which struck that the victim is dead; only a range server leaves it alive."""
+    return work / f"{step}.{victim} is dead"
+
+
 def striking(work: Path, step: str, count: int) -> Any:
-    """Return a function for a column of numbers below ``count``: true, and at three of them somebody is killed."""
+    """Return a function for a column of numbers below ``count``: true, and at some of them somebody is killed."""
     from pyspark import cloudpickle
     from pyspark.sql.functions import udf
 
-    places = {count * (2 * number + 1) // 7: victim for number, victim in enumerate(VICTIMS)}
+    places = {count * (2 * number + 1) // (2 * len(VICTIMS) + 1): victim for number, victim in enumerate(VICTIMS)}
 
     def act(number: int) -> bool:
         victim = places.get(number)
@@ -39,7 +46,7 @@ def striking(work: Path, step: str, count: int) -> Any:
 
 
 def strike(work: Path, step: str, victim: str) -> None:
-    """Kill the executor of this task, or wait until its machine or its driver is killed; the first time only."""
+    """Kill the executor of this task, or wait until another victim is killed; the first time only."""
     path = mark(work, step, victim)
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
@@ -51,5 +58,9 @@ def strike(work: Path, step: str, victim: str) -> None:
         daemon = os.getppid()
         executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(executor, signal.SIGKILL)
-    time.sleep(_WAITS_SECONDS)
+    end = time.monotonic() + _WAITS_SECONDS
+    while time.monotonic() < end:
+        if done(work, step, victim).exists():
+            return
+        time.sleep(_LOOKS_SECONDS)
     raise RuntimeError(f"the {victim} was not killed")
