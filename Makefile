@@ -49,7 +49,7 @@ SBOM := build/venv-sbom
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
+.PHONY: help demo pipeline test test-pure test-spark matrix test-minimal test-lowest cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
 .PHONY: crash kills lock-race successions owner-deaths crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -69,6 +69,9 @@ pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: 
 
 test: $(VENV)/.dev-ready  ## run all tests but those that start Spark
 	$(RUN) -m pytest $(AT_ONCE) -m "not spark" $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)
+
+test-pure: $(VENV)/.dev-ready  ## run the tests of rooms, contracts and properties without the C extension
+	HOLDFAST_PURE=1 $(RUN) -m pytest $(AT_ONCE) tests/unit tests/contract tests/property $(ARGS)
 
 test-spark: $(VENV)/.dev-ready  ## run the tests that start Spark; needs Java 17, and skips them without
 	$(RUN) -m pytest -n 0 -m spark tests/spark $(ARGS)
@@ -177,8 +180,10 @@ sys.exit(count > 7 or size >= 8 * 2**20)
 endef
 export measure
 
-# Twice, as only that shows that the bytes are the same; the time in the archives is that of the last commit.
+# Twice, as only that shows that the bytes are the same; the time in the archives is that of the last commit. The wheel is
+# that of every platform; those with the C extension are built by cibuildwheel, as pyproject.toml says.
 dist: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+dist: export HOLDFAST_PURE = 1
 dist: $(DIST)/.dist-ready  ## build wheel and sdist, reproducibly, check them, and list what the core brings (SBOM)
 	rm -rf dist build/dist-again $(SBOM)
 	$(DIST)/bin/python -m build --no-isolation --outdir dist .
@@ -208,10 +213,11 @@ for folder in $$PATH $$(printf '%s:' "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(
 done; unset IFS
 endef
 
-# Stamps are touched last, so that an interrupted set-up is done again.
+# Stamps are touched last, so that an interrupted set-up is done again. An editable installation builds the C extension.
+BUILD := pyproject.toml hatch_build.py src/holdfast/_core.c
 
 # uv says which versions are the lowest: of what we name ourselves, and of what our extras name; tools are the newest.
-$(LOWEST)/.lowest-ready: pyproject.toml
+$(LOWEST)/.lowest-ready: $(BUILD)
 	@rm -rf $(LOWEST)
 	@$(call find-python,$(LOWEST_PYTHON)); $(MAKE) --no-print-directory VENV=$(LOWEST) PYTHON="$$found" $(LOWEST)/.created
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
@@ -220,7 +226,7 @@ $(LOWEST)/.lowest-ready: pyproject.toml
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint build/lowest.txt --editable '.[test]'
 	@touch $@
 
-$(MINIMAL)/.minimal-ready: pyproject.toml
+$(MINIMAL)/.minimal-ready: $(BUILD)
 	@rm -rf $(MINIMAL)
 	@$(MAKE) --no-print-directory VENV=$(MINIMAL) PYTHON="$(PYTHON)" $(MINIMAL)/.created
 	$(MINIMAL)/bin/python -m pip install --quiet --disable-pip-version-check --editable . $(MINIMAL_TOOLS)
@@ -231,19 +237,19 @@ $(DIST)/.dist-ready:
 	$(DIST)/bin/python -m pip install --quiet --disable-pip-version-check $(DIST_TOOLS)
 	@touch $@
 
-$(CONNECT)/.connect-ready: pyproject.toml
+$(CONNECT)/.connect-ready: $(BUILD)
 	@$(MAKE) --no-print-directory VENV=$(CONNECT) PYTHON="$(PYTHON)" $(CONNECT)/.created
 	$(CONNECT)/bin/python -m pip install --quiet --disable-pip-version-check 'pyspark[connect]' \
 	    --editable '.[spark]' pytest pytest-timeout pytest-xdist
 	@touch $@
 
-$(FRAMES)/.frames-ready: pyproject.toml
+$(FRAMES)/.frames-ready: $(BUILD)
 	@$(MAKE) --no-print-directory VENV=$(FRAMES) PYTHON="$(PYTHON)" $(FRAMES)/.created
 	$(FRAMES)/bin/python -m pip install --quiet --disable-pip-version-check duckdb pandas polars \
 	    --editable '.[arrow]' pytest pytest-timeout pytest-xdist
 	@touch $@
 
-$(DELTA)/.delta-ready: pyproject.toml
+$(DELTA)/.delta-ready: $(BUILD)
 	@$(MAKE) --no-print-directory VENV=$(DELTA) PYTHON="$(PYTHON)" $(DELTA)/.created
 	$(DELTA)/bin/python -m pip install --quiet --disable-pip-version-check $(DELTA_VERSIONS) \
 	    --editable '.[spark]' pytest pytest-timeout pytest-xdist
@@ -269,18 +275,18 @@ $(VENV)/.created:
 	"$$found" -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.demo-ready: pyproject.toml | $(VENV)/.created
+$(VENV)/.demo-ready: $(BUILD) | $(VENV)/.created
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.pipeline-ready: pyproject.toml | $(VENV)/.created
+$(VENV)/.pipeline-ready: $(BUILD) | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[spark,demo,cli]'
 	@touch $(VENV)/.demo-ready $@
 
-$(VENV)/.fuzz-ready: pyproject.toml | $(VENV)/.dev-ready
+$(VENV)/.fuzz-ready: $(BUILD) | $(VENV)/.dev-ready
 	$(PIP_INSTALL) --editable '.[fuzz]'
 	@touch $@
 
-$(VENV)/.dev-ready: pyproject.toml | $(VENV)/.created
+$(VENV)/.dev-ready: $(BUILD) | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.demo-ready $(VENV)/.pipeline-ready $@
