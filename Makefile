@@ -39,6 +39,9 @@ CONNECT := build/venv-connect
 FRAMES := build/venv-frames
 DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 
+# `make sanitize`: what calls the C extension.
+SANITIZED_TESTS := tests/property/test_twins.py tests/unit/format tests/unit/segment tests/unit/log tests/unit/groups tests/corruption/test_fuzz_corpus.py
+
 # `make dist`: the tools, and an environment with the wheel alone, whose packages the SBOM lists. As all are built by the
 # tools here, an archive has the same bytes wherever their versions are the same.
 DIST := build/venv-dist
@@ -50,7 +53,7 @@ AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo pipeline test test-pure test-spark matrix test-minimal test-lowest cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
-.PHONY: crash kills lock-race successions owner-deaths crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
+.PHONY: crash kills lock-race successions owner-deaths crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz sanitize second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
 PROVE := PYTHONPATH=tests $(RUN) -m proof
@@ -154,6 +157,19 @@ power-cuts: $(VENV)/.dev-ready  ## cut the power of a real file system 4,000 tim
 
 fuzz: $(VENV)/.fuzz-ready  ## feed decoders and directories with garbage; Linux only
 	$(PROVE).fuzz all $(PROOF_ARGS)
+
+# Built with the sanitizers beside the sources, and preloaded: Python itself is not built with them. Leaks of Python are
+# its own business. The next editable installation puts the usual build back; so does the end of this one.
+SANITIZED := src/holdfast/_core.abi3.so
+sanitize: $(VENV)/.dev-ready  ## run the C extension under ASan and UBSan: its twins, and the rooms that call it
+	@if ! command -v cc >/dev/null; then echo "make sanitize: SKIPPED: there is no C compiler"; exit 0; fi; \
+	headers=$$($(RUN) -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
+	cc -std=c11 -O1 -g -fPIC -shared -fsanitize=address,undefined -fno-sanitize-recover=all -I"$$headers" \
+	    src/holdfast/_core.c -o $(SANITIZED).new || exit 1; \
+	mv $(SANITIZED).new $(SANITIZED); \
+	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	    $(RUN) -m pytest -n 0 $(if $(ARGS),$(ARGS),$(SANITIZED_TESTS)); status=$$?; \
+	rm -f $(SANITIZED) $(VENV)/.dev-ready; exit $$status
 
 second-model: $(VENV)/.dev-ready  ## compare with a model that was written from the documentation alone
 	$(PROVE).second_model $(PROOF_ARGS)

@@ -440,7 +440,7 @@ static PyObject *stored_headers(const Frame *frame)
 }
 
 /* base timestamp, first offset, index, index behind the last, shift, sequence */
-static const uint64_t read_largest[] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+static const uint64_t read_largest[] = {INT64_MAX, INT64_MAX, UINT64_MAX, UINT64_MAX, INT64_MAX, INT64_MAX};
 
 static int append_record(PyObject *records, const Frame *frame, const uint64_t *numbers, uint64_t index,
                          PyObject *sequence)

@@ -22,6 +22,8 @@ import click
 import portalocker
 from click.core import ParameterSource
 
+from holdfast.compiled import call_count, implementation
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
@@ -139,6 +141,9 @@ PROGRAMMES = (
 )
 """In the order of the page."""
 
+ELSEWHERE = frozenset({"coverage", "fuzz", "mutants"})
+"""Programmes whose own process looks at no queue."""
+
 _HEADER = (
     "<!-- Rendered by tests/proof/scoreboard.py from docs/scoreboard/*.json, which the programmes write. -->\n"
     "| what is tried | where others stand | covered by Holdfast | violations | last whole run | command |\n"
@@ -209,7 +214,11 @@ class Run:
         self._dirty = bool(_git("status", "--porcelain", "--", "src", "tests", "pyproject.toml"))
 
     def record(self, covered: Mapping[str, int | str], *, violations: int) -> None:
-        """Write the result, and the page anew; a part of a run only says that the row of the last whole run stays."""
+        """Write the result, and the page anew; a part of a run only says that the row of the last whole run stays.
+
+        It says also which implementation was tried, and exits with 1 if that is the extension and it was never called.
+        """
+        _show_calls(self._name)
         if self._less_than_all or os.environ.get(OFF) == "off":
             why = ", ".join(self._less_than_all) or f"{OFF}=off"
             click.echo(f"scoreboard: not recorded ({why}); the last whole run of {self._name} stays")
@@ -232,6 +241,15 @@ class Run:
             page.truncate(0)
             page.write(rendered(self._docs))
         click.echo(f"scoreboard: recorded in {path.relative_to(self._docs.parent)}")
+
+
+def _show_calls(name: str) -> None:
+    calls = call_count()
+    where = "in other processes only" if name in ELSEWHERE else f"{calls:,} calls into C in this process"
+    click.echo(f"implementation: {implementation}, {where}")
+    if implementation == "c" and not calls and name not in ELSEWHERE:
+        click.echo("FAILED: the C extension was to serve, and was never called")
+        raise SystemExit(1)
 
 
 def results(docs: Path = DOCS) -> dict[str, Result]:
