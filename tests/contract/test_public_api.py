@@ -15,7 +15,7 @@ REFERENCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT 
 
 SECTIONS = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 LISTED = {module: re.findall(r"`(\w+)`", section) for module, section in SECTIONS.items()}
-DOCUMENTED = set(re.findall(r"^\.\. (?:auto\w+|exception):: (?:[\w.]+\.)?(\w+)", REFERENCE, re.MULTILINE))
+DOCUMENTED = set(re.findall(r"^\.\. (?:auto\w+|exception|py:data):: (?:[\w.]+\.)?(\w+)", REFERENCE, re.MULTILINE))
 
 OPTIONAL = ("arrow", "spark")
 

@@ -22,6 +22,9 @@ import click
 import portalocker
 from click.core import ParameterSource
 
+from holdfast.compiled import implementation
+from proof import calls
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
@@ -139,6 +142,9 @@ PROGRAMMES = (
 )
 """In the order of the page."""
 
+UNTOLD = frozenset({"coverage", "failing-sync", "fuzz", "kills", "lock-race", "mutants", "power-cuts", "successions"})
+"""Programmes whose work is done by processes that are killed, or are none of Python's: they cannot tell their calls."""
+
 _HEADER = (
     "<!-- Rendered by tests/proof/scoreboard.py from docs/scoreboard/*.json, which the programmes write. -->\n"
     "| what is tried | where others stand | covered by Holdfast | violations | last whole run | command |\n"
@@ -202,6 +208,7 @@ class Run:
             raise ValueError(f"{name!r} is no programme of the scoreboard")
         self._name = name
         self._docs = docs
+        self._calls = calls.begin()
         self._less_than_all = ["a part"] * partial + _smaller_options()
         self._began = time.monotonic()
         self._date = datetime.now(UTC).date().isoformat()
@@ -209,7 +216,11 @@ class Run:
         self._dirty = bool(_git("status", "--porcelain", "--", "src", "tests", "pyproject.toml"))
 
     def record(self, covered: Mapping[str, int | str], *, violations: int) -> None:
-        """Write the result, and the page anew; a part of a run only says that the row of the last whole run stays."""
+        """Write the result, and the page anew; a part of a run only says that the row of the last whole run stays.
+
+        It says also which implementation was tried, and exits with 1 if that is the extension and it was never called.
+        """
+        self._show_calls()
         if self._less_than_all or os.environ.get(OFF) == "off":
             why = ", ".join(self._less_than_all) or f"{OFF}=off"
             click.echo(f"scoreboard: not recorded ({why}); the last whole run of {self._name} stays")
@@ -232,6 +243,15 @@ class Run:
             page.truncate(0)
             page.write(rendered(self._docs))
         click.echo(f"scoreboard: recorded in {path.relative_to(self._docs.parent)}")
+
+    def _show_calls(self) -> None:
+        count = calls.total(self._calls)
+        click.echo(
+            f"implementation: {implementation}, {count:,} calls into C, without those of processes that were killed"
+        )
+        if implementation == "c" and not count and self._name not in UNTOLD and self._docs == DOCS:
+            click.echo("FAILED: the C extension was to serve, and was never called")
+            raise SystemExit(1)
 
 
 def results(docs: Path = DOCS) -> dict[str, Result]:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 
+from holdfast.compiled import twins
 from proof.fuzz.targets import TARGETS
 from proof.memory_limit import limit_memory
 
@@ -40,7 +41,7 @@ def main(name: str, runs: str, work: str, findings: str) -> None:
     import atheris
 
     target = TARGETS[name]
-    for function in functions(target.package):
+    for function in (*functions(target.package), *twins.values()):  # a twin is no attribute of its module
         atheris.instrument_func(function)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")

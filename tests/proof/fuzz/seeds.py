@@ -303,7 +303,23 @@ def directory_seeds() -> dict[str, bytes]:
     return {name: seed for number, (name, seed) in enumerate(seeds.items()) if number % 4 == 0}
 
 
+def twin_seeds() -> dict[str, bytes]:
+    """Frames and entries behind four bytes: what is resealed, an index, a start, a count."""
+    messages = frame(b"a", 0, 0, flags=0) + frame(b"b", 1, 0, flags=0, headers=HEADERS) + frame(b"", 2, 0)
+    return {
+        "messages": bytes((1, 0, 0, 7)) + messages,
+        "some-messages": bytes((1, 1, 1, 1)) + b"?" + messages[33:],
+        "others": bytes((1, 0, 0, 7)) + frame(b"m", 0, 0, KIND_SEAL) + messages,
+        "gaps": bytes((1, 0, 0, 6)) + frame(b"a", 1, 0) + frame(b"b", 4, 0) + frame(b"s", 6, 0, KIND_SEAL),
+        "as-they-are": bytes((0, 0, 0, 7)) + messages,
+        "cut-off": bytes((13, 0, 0, 7)) + messages[:-3],
+        "entries": bytes((2, 0, 0, 0)) + entries([Change(ENTRY_DONE, 102, 3, (7, 4700))]),
+        "long": bytes((0, 5, 0, 2)) + bytes(range(256)) * 3,
+    }
+
+
 SEEDS = {
+    "twins": twin_seeds,
     "frames": frame_seeds,
     "headers": header_seeds,
     "data-file": data_file_seeds,

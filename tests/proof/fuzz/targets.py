@@ -12,6 +12,7 @@ from proof.fuzz.target_directory import directory
 from proof.fuzz.target_documents import document
 from proof.fuzz.target_files import batch_file, data_file, position_entries
 from proof.fuzz.target_frames import frames, message_headers
+from proof.fuzz.target_twins import compare
 from proof.fuzz.target_wire import wire
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
@@ -68,6 +69,7 @@ TARGETS = {
         Target("bodies", body, 20, 512, BODIES_MEMORY_BYTES, "holdfast.serializers"),
         Target("named-bodies", named_body, 5, 256, BODIES_MEMORY_BYTES, "holdfast.serializers"),
         Target("wire", wire, 20, 512, package="holdfast.queue.protocol"),
+        Target("twins", compare, 20, 1024),
         Target("directory", directory, 0, 256),
     )
 }

@@ -103,7 +103,9 @@ def copy_of_the_tree(mutation: Mutation | None) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="mutant-") as made:
         root = Path(made)
         for name in _COPIED:
-            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis"))
+            shutil.copytree(
+                ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", ".hypothesis", "*.so")
+            )
         shutil.copy(ROOT / "pyproject.toml", root)
         if mutation is not None:
             mutation.apply(root)

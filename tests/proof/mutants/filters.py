@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from proof.mutants.mutation import Mutation
 
+_READ = """
+            is_good = False
+            break
+        if gaps is not None and found > index:
+            gaps += (index, found)
+            index = found
+            if kind == KIND_MESSAGE and index >= index_end:
+                break
+        if kind == KIND_MESSAGE:
+"""
+"""What follows the checksum in ``read_messages``."""
+
 FILTERS = (
     Mutation(
         "filter-before-checksum",
         "A message with headers is judged, and finished, though its checksum does not hold.",
-        "persistence/log/log_reader.py",
-        "            if crc(salt ^ size, body) != checksum or stx != STX:\n",
-        "            if (crc(salt ^ size, body) != checksum and not headers_size) or stx != STX:\n",
+        "persistence/format/frame_runs.py",
+        "        if crc(salt ^ size, body) != checksum or stx != STX or headers_size > size - RECORD_SIZE_MIN:" + _READ,
+        "        if (crc(salt ^ size, body) != checksum and not headers_size) or stx != STX:" + _READ,
         "filters",
     ),
     Mutation(

@@ -112,9 +112,12 @@ class Suite:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Return the environment in which the package and the tests are those of the copy."""
+    """Return the environment in which the package and the tests are those of the copy.
+
+    Bugs are planted in Python, so Python alone serves there.
+    """
     paths = os.pathsep.join([str(root / "src"), str(root / "tests")])
-    return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "HOLDFAST_PURE": "1"}
 
 
 def _tests(name: str, *paths: str) -> Suite:

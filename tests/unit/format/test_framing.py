@@ -21,12 +21,12 @@ from holdfast.persistence.format.constants import (
     KIND_SEAL,
     STX,
 )
+from holdfast.persistence.format.frame_runs import pass_messages
 from holdfast.persistence.format.framing import (
     FrameError,
     decode_frame,
     encode_batch,
     encode_frame,
-    pass_messages,
     resynchronise,
 )
 
@@ -100,9 +100,11 @@ def test_a_batch_is_the_run_of_its_frames() -> None:
         for number, payload in enumerate(payloads)
     ]
     batch = encode_batch(SALT, payloads, index=5, durable_mark=9, timestamp_ns=TIMESTAMP)
-    assert batch == [buffer for single in singles for buffer in single]
+    assert b"".join(batch) == b"".join(buffer for single in singles for buffer in single)
     alone = encode_batch(SALT, [b"x"], index=0, durable_mark=0, timestamp_ns=0)
-    assert alone == list(encode_frame(SALT, b"x", index=0, durable_mark=0, timestamp_ns=0, flags=FLAGS_SINGLE))
+    assert b"".join(alone) == b"".join(
+        encode_frame(SALT, b"x", index=0, durable_mark=0, timestamp_ns=0, flags=FLAGS_SINGLE)
+    )
 
 
 def test_messages_are_passed_up_to_the_first_that_is_not_whole() -> None:

@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.persistence.format.checksum import crc32c
-from holdfast.persistence.format.constants import (
-    FRAME_BODY,
-    FRAME_BODY_START,
-    FRAME_HEADER_BYTES,
-    FRAME_SCAN,
-    FRAME_SIZE_END,
-    KIND_MESSAGE,
-    STX,
-)
 from holdfast.persistence.format.file_header import DataFileHeader
+from holdfast.persistence.format.frame_runs import find_messages
 
 
 @dataclass(slots=True)
@@ -80,47 +71,19 @@ def walk(data: bytes, at: int, header: DataFileHeader, index: int, index_max: in
     """Return the messages from ``data[at]`` on, up to the end, a bad frame or the message ``index_max``.
 
     ``index`` is that of the first message: another one is a bad frame. In a merged file only a smaller one is.
-
-    Every message runs through this loop, so it makes no call that it can do without.
     """
-    salt, base, first = header.salt, header.base_timestamp_ns, index
-    stop, last_start = len(data), len(data) - FRAME_HEADER_BYTES
     bounds: list[int] = []
     timestamps: list[int] = []
     headers: dict[int, bytes] = {}
-    has_others, is_good, is_merged = False, True, header.is_merged
-    indexes: list[int] = []  # of a merged file
-    unpack, crc, note, stamp = FRAME_SCAN.unpack_from, crc32c, bounds.append, timestamps.append
-    while index < index_max and at <= last_start:
-        stx, size, checksum, kind, headers_size, found, timestamp = unpack(data, at)
-        end = at + FRAME_SIZE_END + size
-        if end > stop:
-            break
-        body = data[at + FRAME_BODY_START : end]
-        if crc(salt ^ size, body) != checksum or stx != STX:
-            is_good = False
-            break
-        if kind != KIND_MESSAGE:
-            has_others = True
-            if is_merged:
-                index = max(index, found)
-        elif found != index and (found < index or not is_merged):
-            is_good = False
-            break
-        elif found >= index_max:  # of a merged file
-            index = index_max
-            break
-        else:
-            if headers_size:
-                headers[len(timestamps)] = body[FRAME_BODY.size : FRAME_BODY.size + headers_size]
-            note(at + FRAME_HEADER_BYTES + headers_size)
-            note(end)
-            stamp(timestamp if timestamp > base else base)  # max() would be a call for every message
-            if is_merged:
-                indexes.append(found)
-            index = found + 1
-        at = end
-    offset = header.first_offset
-    offsets = [offset + each for each in indexes] if is_merged else range(offset + first, offset + index)
+    first, base = index, header.base_timestamp_ns
+    gaps: list[int] | None = [] if header.is_merged else None
+    at, index, is_good, has_others = find_messages(
+        data, at, header.salt, base, index, index_max, bounds, timestamps, headers, gaps
+    )
+    offset, index = header.first_offset, min(index, index_max)
+    offsets: range | list[int] = range(offset + first, offset + index)
+    if gaps:
+        runs = zip([first, *gaps[1::2]], [*gaps[::2], index], strict=True)
+        offsets = [offset + each for run in runs for each in range(*run)]
     is_dense, following = not headers and not has_others, offset + index
     return Walked(data, offsets, following, bounds, timestamps, headers, is_dense=is_dense, end=at, is_good=is_good)

@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol, Self
 
 import portalocker
 
+from holdfast.compiled import compiled_form
 from holdfast.errors import CorruptionError, DiskFullError, StorageError
 
 FILE_MODE = 0o600
@@ -131,6 +132,11 @@ class Storage(Protocol):
         """Return once the names in a directory are on the disk."""
 
 
+_write: Callable[[int, Sequence[bytes], int], int] = compiled_form("write", os.pwritev)
+"""The compiled form keeps the GIL during a write of up to 4 KiB: a thread that it is handed to often waits for a lock
+that the writer holds."""
+
+
 class OsFile:
     """An open file of the operating system. A forked child closes its copy: the parent's stay open."""
 
@@ -142,7 +148,7 @@ class OsFile:
         _open_files.add(self)
 
     def write_at(self, buffers: Sequence[bytes], position: int) -> int:
-        return os.pwritev(self._fd, buffers, position)
+        return _write(self._fd, buffers, position)
 
     def read_at(self, size: int, position: int) -> bytes:
         data = os.pread(self._fd, size, position)

@@ -1,14 +1,16 @@
 """CRC-32C (Castagnoli, polynomial 0x1EDC6F41, reflected, initial value and final XOR 0xFFFFFFFF).
 
-google-crc32c computes it in hardware if its compiled form is installed; crcmod's ``crc-32c`` (from
-the distribution crcmod-plus) is the portable twin.
-``tests/unit/format/test_checksum.py`` holds the two equal. docs/format.md, "Checksums".
+The C extension computes it; without one, google-crc32c does it in hardware if its compiled form is installed. crcmod's
+``crc-32c`` (from the distribution crcmod-plus) is the portable twin of both.
+``tests/unit/format/test_checksum.py`` holds them equal. docs/format.md, "Checksums".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+
+from holdfast.compiled import compiled_form
 
 Crc32c = Callable[[int, bytes], int]
 """``crc(seed, data)``: the checksum of ``data`` continued from ``seed``; a seed of 0 starts afresh."""
@@ -38,7 +40,7 @@ def portable_crc32c() -> Crc32c:
     return extend
 
 
-crc32c: Crc32c = compiled_crc32c() or portable_crc32c()
+crc32c: Crc32c = compiled_form("crc32c") or compiled_crc32c() or portable_crc32c()
 
 
 def reseed(crc: int, seed: int, new_seed: int, size: int) -> int:

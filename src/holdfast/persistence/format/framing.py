@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.compiled import compiled
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
     FLAG_FIRST,
@@ -98,39 +99,49 @@ def encode_frame(
     return FRAME_PREFIX.pack(STX, size, crc32c(salt ^ size, body)), body
 
 
+@compiled
+def encode_message(
+    salt: int, index: int, durable_mark: int, timestamp_ns: int, headers: bytes, payload: bytes, /
+) -> tuple[bytes, bytes]:
+    """Return the frame of a message that is a batch of its own: what comes before the payload, and the payload."""
+    flags = FLAGS_SINGLE | FLAG_HEADERS if headers else FLAGS_SINGLE
+    body = FRAME_BODY.pack(KIND_MESSAGE, flags, len(headers), 1, index, durable_mark, timestamp_ns) + headers
+    size = _CRC_BYTES + len(body) + len(payload)
+    return FRAME_PREFIX.pack(STX, size, crc32c(crc32c(salt ^ size, body), payload)) + body, payload
+
+
+@compiled
 def encode_messages(
     salt: int,
-    payloads: Sequence[bytes],
-    *,
     index: int,
     durable_mark: int,
     timestamp_ns: int,
-    headers: Mapping[int, bytes] | None = None,
+    headers: Mapping[int, bytes] | None,
+    payloads: Sequence[bytes],
     starts: bool,
     ends: bool,
+    /,
 ) -> list[bytes]:
-    """Return the frames of messages of one batch, two buffers each: :func:`encode_frame` unrolled by hand.
+    """Return the frames of messages of one batch, two buffers each: :func:`encode_message` unrolled by hand.
 
-    ``headers`` are the encoded headers of some messages, by number. ``starts`` and ``ends``: whether the first message
-    is the first frame of the batch, and the last message the last one.
+    ``index`` is that of the first. ``headers`` are the encoded headers of some messages, by number. ``starts`` and
+    ``ends``: whether the first message is the first frame of the batch, and the last message the last one.
     """
-    pack_body, pack_prefix = FRAME_BODY.pack, FRAME_PREFIX.pack
+    pack_body, pack_prefix, crc = FRAME_BODY.pack, FRAME_PREFIX.pack, crc32c
     buffers: list[bytes] = []
     flags = FLAG_FIRST if starts else 0
     last = len(payloads) - 1 if ends else -1
     for number, payload in enumerate(payloads):
         if number == last:
             flags |= FLAG_LAST
-        if headers and number in headers:
-            stored = headers[number]
+        if headers and (stored := headers.get(number)):
             flags |= FLAG_HEADERS
             body = pack_body(KIND_MESSAGE, flags, len(stored), 1, index + number, durable_mark, timestamp_ns) + stored
-            body += payload
         else:
-            body = pack_body(KIND_MESSAGE, flags, 0, 1, index + number, durable_mark, timestamp_ns) + payload
-        size = _CRC_BYTES + len(body)
-        buffers.append(pack_prefix(STX, size, crc32c(salt ^ size, body)))
-        buffers.append(body)
+            body = pack_body(KIND_MESSAGE, flags, 0, 1, index + number, durable_mark, timestamp_ns)
+        size = _CRC_BYTES + len(body) + len(payload)
+        buffers.append(pack_prefix(STX, size, crc(crc(salt ^ size, body), payload)) + body)
+        buffers.append(payload)
         flags = 0
     return buffers
 
@@ -146,16 +157,8 @@ def encode_batch(
     commit_record: bytes | None = None,
 ) -> list[bytes]:
     """Return the frames of a whole batch, as :func:`encode_messages`; ``commit_record``, if given, ends it."""
-    buffers = encode_messages(
-        salt,
-        payloads,
-        index=index,
-        durable_mark=durable_mark,
-        timestamp_ns=timestamp_ns,
-        headers=headers,
-        starts=True,
-        ends=commit_record is None,
-    )
+    is_whole = commit_record is None
+    buffers = encode_messages(salt, index, durable_mark, timestamp_ns, headers, payloads, True, is_whole)
     if commit_record is not None:
         flags = FLAG_LAST | (0 if payloads else FLAG_FIRST)
         buffers += encode_frame(
@@ -197,37 +200,6 @@ def decode_frame(data: bytes, at: int, position: int, salt: int, end: int) -> Fr
     return Frame(
         position, position + FRAME_SIZE_END + size, kind, flags, index, mark, timestamp, headers, body[payload_at:]
     )
-
-
-def pass_messages(data: bytes, at: int, position: int, salt: int, index: int) -> tuple[int, int]:
-    """Skip messages in the middle of a batch: :func:`decode_frame` unrolled by hand, without making frames.
-
-    Parameters
-    ----------
-    data, at, position, salt
-        As for :func:`decode_frame`.
-    index : int
-        That of the first message.
-
-    Returns
-    -------
-    at, index : int
-        The same of the next frame. It is of another kind, bad or incomplete; ``decode_frame`` tells which.
-    """
-    shift, stop, last_start = position - at, len(data), len(data) - FRAME_HEADER_BYTES
-    unpack, crc = FRAME_HEADER.unpack_from, crc32c
-    while at <= last_start:
-        stx, size, checksum, kind, flags, headers_size, count, found, mark, _ = unpack(data, at)
-        end = at + FRAME_SIZE_END + size
-        if end > stop or crc(salt ^ size, data[at + FRAME_BODY_START : end]) != checksum or stx != STX:
-            break
-        if kind != KIND_MESSAGE or found != index or count != 1 or flags & FLAGS_SINGLE:
-            break
-        if headers_size > size - RECORD_SIZE_MIN or mark > shift + at:
-            break
-        at = end
-        index += 1
-    return at, index
 
 
 def resynchronise(data: bytes, index_min: int, index_max: int) -> Iterator[int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast.compiled import compiled
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
     ENTRY,
@@ -113,13 +114,67 @@ class Entry(NamedTuple):
     change: Change
 
 
+@compiled
+def pack_entry(
+    salt: int,
+    kind: int,
+    flags: int,
+    delivery_count: int,
+    number: int,
+    synced_mark: int,
+    sequence: int,
+    first_offset: int,
+    count: int,
+    timestamp_ns: int,
+    delivery_number: int,
+    end_position: int,
+    generation: int,
+    /,
+) -> bytes:
+    """Return the 64 bytes with these fields of ``ENTRY``."""
+    body = _pack_body(
+        kind,
+        flags,
+        delivery_count,
+        number,
+        synced_mark,
+        sequence,
+        first_offset,
+        count,
+        timestamp_ns,
+        delivery_number,
+        end_position,
+        generation,
+    )
+    return _pack_crc(crc32c(salt, body)) + body
+
+
+@compiled
+def unpack_entry(
+    data: bytes, at: int, salt: int, number: int, /
+) -> tuple[int, int, int, int, int, int, int, int, int] | None:
+    """Return the fields of the entry ``number`` at ``data[at]`` that count, in order; None if it does not verify.
+
+    Its checksum, number, timestamp and generation are left out.
+    """
+    raw = data[at : at + ENTRY.size]
+    if len(raw) < ENTRY.size:
+        return None
+    fields = ENTRY.unpack(raw)
+    crc, kind, flags, deliveries, found, synced_mark, sequence, first, count, _, delivery, end_position, _ = fields
+    if found != number or crc32c(salt, raw[ENTRY_CRC.size :]) != crc:
+        return None
+    return kind, flags, deliveries, synced_mark, sequence, first, count, delivery, end_position
+
+
 def encode_entry(
     salt: int, change: Change, number: int, flags: int, timestamp_ns: int, synced_mark: int, generation: int
 ) -> bytes:
     """Return the 64 bytes of an entry."""
     sequence, end_position = change.hint
     delivery_count = change.delivery_count
-    body = _pack_body(
+    return pack_entry(
+        salt,
         change.kind,
         flags,
         delivery_count if delivery_count < _DELIVERY_COUNT_MAX else _DELIVERY_COUNT_MAX,
@@ -133,17 +188,15 @@ def encode_entry(
         end_position,
         generation & 0xFFFFFFFF,
     )
-    return _pack_crc(crc32c(salt, body)) + body
 
 
 def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
     """Return the entry ``number`` at ``data[at]``, or None if the bytes are not that entry."""
-    raw = data[at : at + ENTRY.size]
-    if len(raw) < ENTRY.size:
+    fields = unpack_entry(data, at, salt, number)
+    if fields is None:
         return None
-    fields = ENTRY.unpack(raw)
-    crc, kind, flags, deliveries, found, synced_mark, sequence, first, count, _, delivery, end_position, _ = fields
-    if crc32c(salt, raw[ENTRY_CRC.size :]) != crc or found != number or kind not in ENTRY_KINDS:
+    kind, flags, deliveries, synced_mark, sequence, first, count, delivery, end_position = fields
+    if kind not in ENTRY_KINDS:
         return None
     if kind in _KINDS_OF_RUNS and first + (0 if kind == ENTRY_DEAD else count) > NUMBER_MAX:
         return None

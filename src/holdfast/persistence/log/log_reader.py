@@ -13,18 +13,9 @@ from pathlib import Path
 from holdfast.errors import StorageError, UnsupportedVersionError
 from holdfast.persistence.filesystem.layout import DataFileName, check_header, read_data_file_header
 from holdfast.persistence.filesystem.storage import MISSING, File
-from holdfast.persistence.format.checksum import crc32c
-from holdfast.persistence.format.constants import (
-    FRAME_BODY,
-    FRAME_BODY_START,
-    FRAME_HEADER_BYTES,
-    FRAME_SCAN,
-    FRAME_SIZE_END,
-    FRAMES_START,
-    KIND_MESSAGE,
-    STX,
-)
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, FRAME_SIZE_END, FRAMES_START
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
+from holdfast.persistence.format.frame_runs import read_messages
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogEnd
@@ -37,13 +28,12 @@ FILE_MISSING = "a data file is missing"
 LEFT_OUT = "messages were left out of a merged data file"
 """The reason of a loss inside of a merged file: no group needed them then. If one does now, its progress tells."""
 
-_BODY_BYTES = FRAME_BODY.size
-
 CHUNK_BYTES = 2**18
 """How much is read at once where there is that much; a larger record makes its own chunk larger."""
 
 _NEAR_COUNT = 256
 """Records that are read faster than the index of their file."""
+
 
 Record = tuple[int, int, bytes, bytes, int, int]
 """Offset, timestamp (ns), encoded headers, payload, position behind the frame, sequence of the data file.
@@ -342,56 +332,31 @@ class LogReader:
         return self._open_next(end)
 
     def _read_frames(self, records: list[Record], count_max: int, limit: int) -> bool:
-        """Decode frames from the current chunk, up to its end or ``count_max``; False in front of a bad frame.
-
-        Every record runs through this loop, so it makes no avoidable call.
-        """
+        """Decode frames from the current chunk, up to its end or ``count_max``; False in front of a bad frame."""
         if not self._fill_frame(limit):
             return False
-        good = True
-        buffer, at = self._buffer, self._at
-        shift = self._position - at
-        stop = min(len(buffer), limit - shift)
-        salt, first, base = self._header.salt, self._header.first_offset, self._header.base_timestamp_ns
-        sequence, index = self._name.sequence, self.next_offset - self._header.first_offset
-        index_end, last_start = index + count_max, stop - FRAME_HEADER_BYTES
-        unpack, append, crc = FRAME_SCAN.unpack_from, records.append, crc32c
-        is_merged = self._header.is_merged
-        while index != index_end and at <= last_start:
-            stx, size, checksum, kind, headers_size, found, timestamp = unpack(buffer, at)
-            end = at + FRAME_SIZE_END + size
-            if end > stop:
-                break
-            body = buffer[at + FRAME_BODY_START : end]
-            if crc(salt ^ size, body) != checksum or stx != STX:
-                good = False
-                break
-            if kind == KIND_MESSAGE:
-                if found != index:
-                    if found < index or not is_merged:
-                        good = False
-                        break
-                    self._leave_out(first + index, first + found)
-                    index = found
-                    if index >= index_end:
-                        break
-                if timestamp < base:  # noqa: PLR1730  # max() would be a call for every record
-                    timestamp = base
-                if headers_size:
-                    self.has_seen_headers = True
-                    payload_at = _BODY_BYTES + headers_size
-                    headers = body[_BODY_BYTES:payload_at]
-                    append((first + index, timestamp, headers, body[payload_at:], shift + end, sequence))
-                else:
-                    append((first + index, timestamp, b"", body[_BODY_BYTES:], shift + end, sequence))
-                index += 1
-            elif is_merged and found > index:  # the seal: nothing follows up to the end of the replaced files
-                self._leave_out(first + index, first + found)
-                at, index = end, found
-                break
-            at = end
-        self._at, self._position, self.next_offset = at, shift + at, first + index
-        return good
+        at, index = self._at, self.next_offset - self._header.first_offset
+        shift, header = self._position - at, self._header
+        gaps: list[int] | None = [] if header.is_merged else None
+        at, index, is_good, has_headers = read_messages(
+            self._buffer,
+            at,
+            min(len(self._buffer), limit - shift),
+            header.salt,
+            header.base_timestamp_ns,
+            header.first_offset,
+            index,
+            index + count_max,
+            shift,
+            self._name.sequence,
+            records,
+            gaps,
+        )
+        if gaps:
+            self._leave_out(gaps)
+        self.has_seen_headers |= has_headers
+        self._at, self._position, self.next_offset = at, shift + at, header.first_offset + index
+        return is_good
 
     def _fill_frame(self, limit: int) -> bool:
         """Load the whole frame at the position into the chunk; False if it cannot be."""
@@ -448,8 +413,10 @@ class LogReader:
         self._buffer, self._at = b"", 0
         return True
 
-    def _leave_out(self, first: int, end: int) -> None:
-        self._lose(self._files.path(self._name), 0, 0, range(first, end), LEFT_OUT)
+    def _leave_out(self, gaps: list[int]) -> None:
+        path, first = self._files.path(self._name), self._header.first_offset
+        for start, end in zip(gaps[::2], gaps[1::2], strict=True):
+            self._lose(path, 0, 0, range(first + start, first + end), LEFT_OUT)
 
     def _lose(self, path: Path, position: int, size: int, offsets: range, reason: str) -> None:
         self._on_loss(Damage(path, position, size, offsets, DAMAGED, reason))

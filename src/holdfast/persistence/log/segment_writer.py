@@ -19,25 +19,17 @@ from holdfast.persistence.filesystem.fence import WINDOW_NS, unnamed
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
 from holdfast.persistence.filesystem.storage import File, storage_error, write_whole
-from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import (
     DATA_FILE_BYTES_LIMIT,
-    FLAG_HEADERS,
     FLAGS_SINGLE,
-    FRAME_BODY,
-    FRAME_BODY_START,
     FRAME_HEADER_BYTES,
-    FRAME_PREFIX,
-    FRAME_SIZE_END,
     FRAMES_START,
     INDEX_STRIDE_BYTES,
     KIND_MARK,
-    KIND_MESSAGE,
-    STX,
 )
 from holdfast.persistence.format.file_header import DataFileHeader
-from holdfast.persistence.format.framing import encode_batch, encode_frame
+from holdfast.persistence.format.framing import encode_batch, encode_frame, encode_message
 from holdfast.persistence.format.message_options import has_priority
 from holdfast.persistence.format.seal import capacity_for, seal_room
 from holdfast.persistence.index.priorities import Priorities
@@ -46,9 +38,6 @@ from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogEnd, LogTail
 from holdfast.persistence.log.watermark import WatermarkFile
-
-_pack_body, _pack_prefix = FRAME_BODY.pack, FRAME_PREFIX.pack
-_CRC_BYTES = FRAME_BODY_START - FRAME_SIZE_END
 
 
 class SegmentWriter:
@@ -137,23 +126,18 @@ class SegmentWriter:
         if timestamp - self._compared_ns >= WINDOW_NS:
             self._look_for_others()
         position, index, mark = self._position, self._index, self._synced_position
-        if headers:
-            if has_priority(headers):
-                self._prioritize(1)
-            flags = FLAGS_SINGLE | FLAG_HEADERS
-            body = _pack_body(KIND_MESSAGE, flags, len(headers), 1, index, mark, timestamp) + headers + payload
-        else:
-            body = _pack_body(KIND_MESSAGE, FLAGS_SINGLE, 0, 1, index, mark, timestamp) + payload
-        size = len(body) + _CRC_BYTES
-        end = position + FRAME_SIZE_END + size
+        if headers and has_priority(headers):
+            self._prioritize(1)
+        size = FRAME_HEADER_BYTES + len(headers) + len(payload)
+        end = position + size
         if end > self._limit:
-            self._lack_room(FRAME_SIZE_END + size)
+            self._lack_room(size)
             return None
-        prefix = _pack_prefix(STX, size, crc32c(self._salt ^ size, body))
+        buffers = encode_message(self._salt, index, mark, timestamp, headers, payload)
         try:
-            done = self._file.write_at((prefix, body), position)  # type: ignore[union-attr]  # else the limit is 0
-            if done != end - position:
-                self._finish_write(prefix + body, done, position)
+            done = self._file.write_at(buffers, position)  # type: ignore[union-attr]  # else the limit is 0
+            if done != size:
+                self._finish_write(b"".join(buffers), done, position)
             # What _advance does, unrolled: every message runs through here.
             if position >= self._next_entry_position:
                 self._note_entry(index, position, timestamp)

@@ -135,13 +135,13 @@ class BatchFileWriter:
             for first, end in _runs(positions):
                 frames = encode_messages(
                     self.header.salt,
+                    state.message_count + first,
+                    0,
+                    timestamp_ns,
+                    _shifted(headers, first, end),
                     payloads[first:end],
-                    index=state.message_count + first,
-                    durable_mark=0,
-                    timestamp_ns=timestamp_ns,
-                    headers=_shifted(headers, first, end),
-                    starts=state.message_count + first == 0,
-                    ends=False,
+                    state.message_count + first == 0,
+                    False,
                 )
                 with storage_errors("writing a batch", self.path):
                     self._buffer.append(*frames)

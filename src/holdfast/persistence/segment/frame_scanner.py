@@ -25,7 +25,8 @@ from holdfast.persistence.format.constants import (
     STX,
 )
 from holdfast.persistence.format.file_header import DataFileHeader
-from holdfast.persistence.format.framing import Frame, FrameError, decode_frame, pass_messages, resynchronise
+from holdfast.persistence.format.frame_runs import pass_messages
+from holdfast.persistence.format.framing import Frame, FrameError, decode_frame, resynchronise
 
 WINDOW_BYTES = 2**20
 """How much is read at once; a larger frame makes its own window larger."""

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from holdfast.compiled import PURE
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.storage import OsStorage, read_whole
 from holdfast.queue.options.setting_values import UnfitError, nearest, unfit, value_in_text
@@ -241,7 +242,7 @@ def _read_environment(directory: Path, environment: Mapping[str, str]) -> tuple[
     everywhere: Settings = {}
     queues: dict[str, Settings] = {}
     for variable in sorted(environment):
-        if not variable.startswith(PREFIX):
+        if not variable.startswith(PREFIX) or variable == PURE:
             continue
         queue, separator, option = variable.removeprefix(PREFIX).rpartition("__")
         name = option.lower()

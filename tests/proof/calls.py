@@ -1,0 +1,54 @@
+"""How often a programme called the C extension: its own process, and those that it began and that ended by themselves.
+
+Each process appends its number to one file as it ends. A process that is killed cannot: its calls are missing.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from multiprocessing import util
+from pathlib import Path
+
+from holdfast.compiled import call_count
+
+_VARIABLE = "HOLDFAST_TEST_CALLS"
+"""Where the file is; processes inherit it."""
+
+
+class _Process:
+    """What this process has called; a forked one begins anew."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from here on, and tell at the end."""
+        self._before = call_count()
+        util.Finalize(None, self.tell, exitpriority=1)
+
+    def tell(self) -> None:
+        """Append the number of calls to the file, if there is one."""
+        path = os.environ.get(_VARIABLE)
+        if path and Path(path).exists():
+            with Path(path).open("a") as file:
+                file.write(f"{call_count() - self._before}\n")
+
+
+_process = _Process()
+util.register_after_fork(_process, _Process.begin)
+
+
+def begin() -> Path:
+    """Begin to count, and return the file; :func:`total` removes it."""
+    descriptor, name = tempfile.mkstemp(prefix="holdfast-calls-")
+    os.close(descriptor)
+    os.environ[_VARIABLE] = name
+    return Path(name)
+
+
+def total(path: Path) -> int:
+    """Return how many calls were told, and those of this process."""
+    told = [int(line) for line in path.read_text().splitlines()]
+    path.unlink()
+    return sum(told) + call_count()
