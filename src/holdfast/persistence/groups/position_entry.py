@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -113,13 +113,48 @@ class Entry(NamedTuple):
     change: Change
 
 
+def pack_entry(
+    salt: int,
+    kind: int,
+    flags: int,
+    delivery_count: int,
+    number: int,
+    synced_mark: int,
+    sequence: int,
+    first_offset: int,
+    count: int,
+    timestamp_ns: int,
+    delivery_number: int,
+    end_position: int,
+    generation: int,
+    /,
+) -> bytes:
+    """Return the 64 bytes with these fields of ``ENTRY``."""
+    body = _pack_body(
+        kind,
+        flags,
+        delivery_count,
+        number,
+        synced_mark,
+        sequence,
+        first_offset,
+        count,
+        timestamp_ns,
+        delivery_number,
+        end_position,
+        generation,
+    )
+    return _pack_crc(crc32c(salt, body)) + body
+
+
 def encode_entry(
     salt: int, change: Change, number: int, flags: int, timestamp_ns: int, synced_mark: int, generation: int
 ) -> bytes:
     """Return the 64 bytes of an entry."""
     sequence, end_position = change.hint
     delivery_count = change.delivery_count
-    body = _pack_body(
+    return pack_entry(
+        salt,
         change.kind,
         flags,
         delivery_count if delivery_count < _DELIVERY_COUNT_MAX else _DELIVERY_COUNT_MAX,
@@ -133,7 +168,32 @@ def encode_entry(
         end_position,
         generation & 0xFFFFFFFF,
     )
-    return _pack_crc(crc32c(salt, body)) + body
+
+
+def encode_run(
+    salt: int,
+    changes: Sequence[Change],
+    first_number: int,
+    timestamp_ns: int,
+    synced_mark: int,
+    generation: int,
+    *,
+    is_checkpoint: bool = False,
+) -> list[bytes]:
+    """Return the entries of changes that count together, from this number on."""
+    count = len(changes)
+    return [
+        encode_entry(
+            salt,
+            change,
+            first_number + number,
+            run_flags(number, count, is_checkpoint=is_checkpoint),
+            timestamp_ns,
+            synced_mark,
+            generation,
+        )
+        for number, change in enumerate(changes)
+    ]
 
 
 def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:
