@@ -140,6 +140,7 @@ SUITES = (
         "tests/unit/owner/test_prepared_verbs.py",
         "tests/unit/owner/test_coordinating.py",
     ),
+    _tests("fast lane", "tests/property/test_fast_lane.py"),
     _tests("deliveries of the owner", "tests/unit/client/test_deliveries_of_the_owner.py"),
     _tests(
         "handing over",

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from holdfast import PersistentQueue
+from holdfast.persistence.format.constants import ENTRY, ENTRY_CRC, FRAMES_START
+from holdfast.persistence.groups.position_entry import decode_entry
 from holdfast.queue.engine import retention
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.producer.write_side import WriteSide
@@ -33,3 +35,28 @@ def no_passes() -> Iterator[None]:
     """Have no pass of retention begin by itself: on a fake clock a minute is over in the middle of anything."""
     with patch.object(retention, "start_thread", lambda work, name, end: None):
         yield
+
+
+def without_fast_lane(queue: PersistentQueue) -> PersistentQueue:
+    """Have an open queue do everything in the general way, which is the oracle of the fast lane; return the queue."""
+    side = queue._handle.require_read_side()
+    side._dispatcher.take_plain = lambda: None  # type: ignore[method-assign]
+    side._finish_one = lambda delivery: None  # type: ignore[method-assign]
+    return queue
+
+
+def position_entries(queue: PersistentQueue) -> list[bytes]:
+    """Return the entries of an open group's position file, without their checksums.
+
+    These depend on a number that each file draws by lot; that they are right is for whoever reads the file.
+    """
+    store = queue._handle.require_read_side().progress_store
+    if store is None:
+        return []
+    writer = store._positions
+    file = writer._file
+    assert file is not None
+    data = file.read_at(writer._slot * ENTRY.size, FRAMES_START)
+    entries = [data[at : at + ENTRY.size] for at in range(0, len(data), ENTRY.size)]
+    assert all(decode_entry(each, 0, writer._salt, number) for number, each in enumerate(entries))
+    return [each[ENTRY_CRC.size :] for each in entries]

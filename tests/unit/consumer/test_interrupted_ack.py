@@ -24,13 +24,13 @@ def test_what_was_acknowledged_is_not_handed_out_again(
         delivery = queue.receive()
         books = handle_of(queue).require_read_side().progress_store
         assert books is not None
-        finish = books.finish
+        finish = books.finish_one
 
-        def cut_short(records: object) -> int:
-            finish(records)  # type: ignore[arg-type]
+        def cut_short(record: object) -> int:
+            finish(record)  # type: ignore[arg-type]
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(books, "finish", cut_short)
+        monkeypatch.setattr(books, "finish_one", cut_short)
         with pytest.raises(KeyboardInterrupt):
             delivery.ack()
         monkeypatch.undo()

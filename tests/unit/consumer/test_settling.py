@@ -9,7 +9,7 @@ from holdfast import ClosedError, Delivery, Empty, PersistentQueue, transaction
 from holdfast.queue.consumer.read_side import ReadSide
 from holdfast.queue.dispatch.delivery import DeliveryBatch
 from support.builders.clocks import FakeClock
-from support.builders.handles import handle_of
+from support.builders.handles import handle_of, without_fast_lane
 from support.builders.jobs import Jobs, drained
 from support.builders.transactions import INVOICES, failing, open_queue, waiting
 from support.processes.threads import Threads, is_waiting, wait_until
@@ -29,7 +29,7 @@ def interrupted(*_: Any, **__: Any) -> None:
 
 def test_an_acknowledgement_that_is_cut_short_in_memory_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is written, so the next take reads what is left from the log: the next one of its order key."""
-    with Jobs().open() as queue:
+    with without_fast_lane(Jobs().open()) as queue:
         for payload in (b"first", b"second"):
             queue.put(payload, order_key="a")
         delivery = queue.receive(timeout=0)

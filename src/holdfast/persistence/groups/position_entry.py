@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -188,6 +188,32 @@ def encode_entry(
         end_position,
         generation & 0xFFFFFFFF,
     )
+
+
+def encode_run(
+    salt: int,
+    changes: Sequence[Change],
+    first_number: int,
+    timestamp_ns: int,
+    synced_mark: int,
+    generation: int,
+    *,
+    is_checkpoint: bool = False,
+) -> list[bytes]:
+    """Return the entries of changes that count together, from this number on."""
+    count = len(changes)
+    return [
+        encode_entry(
+            salt,
+            change,
+            first_number + number,
+            run_flags(number, count, is_checkpoint=is_checkpoint),
+            timestamp_ns,
+            synced_mark,
+            generation,
+        )
+        for number, change in enumerate(changes)
+    ]
 
 
 def decode_entry(data: bytes, at: int, salt: int, number: int) -> Entry | None:

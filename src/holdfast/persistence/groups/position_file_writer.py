@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from holdfast.clock import Clock
 from holdfast.errors import ClosedError, CommitUnknownError, FencedError, StorageError
@@ -35,16 +35,18 @@ from holdfast.persistence.filesystem.storage import (
 )
 from holdfast.persistence.format.constants import (
     ENTRY,
+    ENTRY_DONE,
     FENCE_BYTES,
     FENCE_POSITION,
     FRAMES_START,
     POSITION_FILE_BYTES_LIMIT,
 )
 from holdfast.persistence.format.file_header import PositionFileHeader, block_buffers
-from holdfast.persistence.groups.position_entry import Change, encode_entry, floor_change, run_flags
+from holdfast.persistence.groups.position_entry import Change, encode_run, floor_change, pack_entry, run_flags
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_run import apply_run, checkpoint
 from holdfast.persistence.groups.progress import GroupProgress
+from holdfast.persistence.log.log_reader import Record
 
 logger = logging.getLogger("holdfast")
 
@@ -55,6 +57,7 @@ NEXT = "next.position"
 """The next generation while it is made, or its reserved space."""
 
 _SINGLE = run_flags(0, 1)
+_ENTRY_BYTES = ENTRY.size
 
 
 class _Generation(NamedTuple):
@@ -161,15 +164,10 @@ class PositionFileWriter:
         PoisonedError
             An earlier failure left memory and disk possibly apart.
         """
-        if self._poison.cause is not None:
-            self._poison.check()
         timestamp = self._timestamp_ns = self._time_ns()
-        if abs(timestamp - self._compared_ns) >= WINDOW_NS:
-            self._check_fence()
-        if self._slot + len(changes) > self._slots:
-            self._next_generation(len(changes))
+        self._make_ready(len(changes))
         slot, end = self._slot, self.end
-        entries = self._encode(changes, slot, timestamp)
+        entries = encode_run(self._salt, changes, slot, timestamp, self._synced_slot, self._generation)
         assert self._file is not None
         written = False
         try:
@@ -177,29 +175,65 @@ class PositionFileWriter:
             written = True
             self._count(changes, slot, end)
         except BaseException as error:
-            if written:  # interrupted after the write: entries on the disk count in memory too
-                self._count(changes, slot, end)
-            else:
-                self._erase(slot, len(changes))
-            if isinstance(error, OSError):
-                raise storage_error(error, "noting progress", self._path) from error
-            raise
+            self._fail(changes, slot, end, error, written=written)
         return end + len(changes)
+
+    def append_one(self, kind: int, record: Record, delivery_count: int = 0, number: int = 0) -> int:
+        """Append the entry of one message that is delivered or done: as :meth:`append` of its change, in half the time.
+
+        The delivery count is one that an entry has room for.
+        """
+        offset, _, _, _, position, sequence = record
+        self._timestamp_ns = now = self._time_ns()
+        age = now - self._compared_ns
+        if self._slot >= self._slots or self._poison.cause is not None or not -WINDOW_NS < age < WINDOW_NS:
+            self._make_ready(1)
+        salt, mark, slot, end = self._salt, self._synced_slot, self._slot, self.end
+        generation = self._generation & 0xFFFFFFFF
+        entry = pack_entry(
+            salt, kind, _SINGLE, delivery_count, slot, mark, sequence, offset, 1, now, number, position, generation
+        )
+        written = False
+        try:
+            at = FRAMES_START + slot * _ENTRY_BYTES
+            done = self._file.write_at((entry,), at)  # type: ignore[union-attr]  # else there is no slot
+            if done != _ENTRY_BYTES:
+                write_whole(self._file, (entry[done:],), at + done)  # type: ignore[arg-type]
+            written = True
+            if kind == ENTRY_DONE:
+                self.progress.finish(offset, 1, (sequence, position))
+            else:
+                self.progress.deliver(offset, 1, delivery_count, number)
+            self._slot = slot + 1
+            self.end = end + 1
+        except BaseException as error:
+            changes = (Change(kind, offset, 1, (sequence, position), delivery_count, number),)
+            self._fail(changes, slot, end, error, written=written)
+        return end + 1
+
+    def _make_ready(self, count: int) -> None:
+        """Refuse, or have slots for so many entries."""
+        self._poison.check()
+        if abs(self._timestamp_ns - self._compared_ns) >= WINDOW_NS:
+            self._check_fence()
+        if self._slot + count > self._slots:
+            self._next_generation(count)
+
+    def _fail(self, changes: Sequence[Change], slot: int, end: int, error: BaseException, *, written: bool) -> NoReturn:
+        """End an append that was cut short: all of it counts, on the disk and in memory, or none."""
+        if written:  # interrupted after the write: entries on the disk count in memory too
+            self._count(changes, slot, end)
+        else:
+            self._erase(slot, len(changes))
+        if isinstance(error, OSError):
+            raise storage_error(error, "noting progress", self._path) from error
+        raise error
 
     def _count(self, changes: Sequence[Change], slot: int, end: int) -> None:
         """Apply written entries to the progress; applying them twice changes nothing."""
         apply_run(changes, self.progress)
         self._slot = slot + len(changes)
         self.end = end + len(changes)
-
-    def _encode(self, changes: Sequence[Change], slot: int, timestamp: int) -> list[bytes]:
-        mark, generation, count = self._synced_slot, self._generation, len(changes)
-        if count == 1:  # nearly always, and then no loop is needed
-            return [encode_entry(self._salt, changes[0], slot, _SINGLE, timestamp, mark, generation)]
-        return [
-            encode_entry(self._salt, change, slot + number, run_flags(number, count), timestamp, mark, generation)
-            for number, change in enumerate(changes)
-        ]
 
     def _erase(self, slot: int, count: int) -> None:
         """Undo an append that was cut short: its entries must not count after a restart."""
@@ -352,18 +386,7 @@ class PositionFileWriter:
         header = PositionFileHeader(*ids, generation)
         least, wanted = self._sizes_for(len(changes) + needed)
         timestamp = self._time_ns()
-        entries = [
-            encode_entry(
-                header.salt,
-                change,
-                number,
-                run_flags(number, len(changes), is_checkpoint=True),
-                timestamp,
-                synced_mark=0,
-                generation=generation,
-            )
-            for number, change in enumerate(changes)
-        ]
+        entries = encode_run(header.salt, changes, 0, timestamp, 0, generation, is_checkpoint=True)
         target = position_file(self._directory, generation)
         try:
             older = [number for number in list_generations(self._storage, self._directory) if number < self._generation]

@@ -175,8 +175,14 @@ class GroupProgress:
 
     def deliver(self, first: int, count: int, delivery_count: int, number: int = 0) -> None:
         """Record deliveries with their count and their number; a finished message stays finished."""
+        is_new = first >= (self._ends[-1] if self._ends else self.floor)
+        if count == 1 and is_new and not self.returned:  # of nearly all, what follows
+            self.deliveries[first] = delivery_count
+            if number or self.numbers:
+                self._number((first,), number)
+            return
         offsets: Iterable[int] = range(first, first + count)
-        if first < self.floor or self._starts:
+        if not is_new:
             offsets = [offset for offset in offsets if not self.is_finished(offset)]
         for offset in offsets:
             self.deliveries[offset] = delivery_count
@@ -241,6 +247,13 @@ class GroupProgress:
     def finish(self, first: int, count: int, hint: Hint = NO_HINT) -> int:
         """Record finished messages; return how many of them were not finished before."""
         end = first + count
+        if first == self.floor and count == 1 and not (self._starts or self.returned or self.dead or self._held):
+            self.deliveries.pop(first, None)  # of nearly all, what follows
+            if self.numbers:
+                self.numbers.pop(first, None)
+            self.floor, self.hint = end, hint
+            self.finished_count += 1
+            return 1
         is_short = count < _LARGE_RUN_COUNT
         if self.deliveries:
             if self.numbers:  # in here: what has a number was delivered
@@ -252,9 +265,7 @@ class GroupProgress:
                 self.returned.pop(offset, None)
                 self.again.discard(offset)
                 self.dead.pop(offset, None)
-        if self._held:  # its vote stays: it still waits for its outcome
-            for offset in range(first, end) if is_short else _among(self._held, first, end):
-                self._held.pop(offset, None)
+        self._forget_held(first, end)
         if first <= self.floor and not self._starts:
             newly = end - self.floor if end > self.floor else 0  # max() takes longer, for every acknowledgement
             if newly:
@@ -268,6 +279,11 @@ class GroupProgress:
                 self._insert(max(first, self.floor), end, hint)
         self.finished_count += newly
         return newly
+
+    def _forget_held(self, first: int, end: int) -> None:
+        """Forget that finished messages are held: their vote stays, it still waits for its outcome."""
+        for offset in [] if not self._held else _among(self._held, first, end):
+            self._held.pop(offset, None)
 
     # -- Delivery numbers --------------------------------------------------------------------------------------------
 

@@ -125,6 +125,7 @@ class ReadSide:
             clock.time_ns,
             lambda ended: redelivery.end(self._require_progress_store(), ended),
         )
+        self._turns = self._dispatcher.deferred.turns
         self._progress_store = log.progress_store
         if self._progress_store is not None:
             self._dispatcher.begin(self._progress_store)
@@ -149,9 +150,11 @@ class ReadSide:
 
     def get(self, timeout: float | None) -> bytes:
         """Take one message and finish it; return its payload."""
-        records, ticket = self._take(1, timeout, self._finish)
+        record, ticket = self._finish_plain()
+        if record is None:
+            (record,), ticket = self._take(1, timeout, self._finish)
         self._settle(ticket)
-        return records[0][3]
+        return record[3]
 
     def get_many(self, count_max: int, timeout: float | None) -> list[bytes]:
         """Take up to ``count_max`` messages and finish them with one entry; return their payloads."""
@@ -171,9 +174,95 @@ class ReadSide:
                 raise Empty(NOTHING_CAME)
             return self._finish(found)
 
+        if count_max == 1:
+            record, ticket = self._finish_plain(is_over)
+            if record is not None:
+                self._settle(ticket)
+                return [record[3]]
         records, ticket = self._take(count_max, 0, finish)
         self._settle(ticket)
         return [record[3] for record in records]
+
+    # The fast lane: one plain message, as :class:`Dispatcher` has it, without lists and closures. It changes the same
+    # state by the same steps as the general way behind it, which serves all other cases and is its oracle.
+
+    def _finish_plain(self, is_over: Callable[[], bool] | None = None) -> tuple[Record | None, int]:
+        """Take and finish the next message, and return it with the ticket to settle; None if it is not plain."""
+        if self.deadlines.pending or self._redelivery.log.noted or self._leases.next_due <= self._leases.monotonic():
+            self.give_back_due()
+        record, store = None, self._progress_store
+        with self._take_lock:
+            try:
+                if store is not None and self._may_take_plain() and (is_over is None or not is_over()):
+                    record = self._dispatcher.take_plain()
+                    if record is not None:
+                        ticket = store.finish_one(record)
+                        if self._turns:
+                            self._leave((record,))
+                        return record, ticket
+            except BaseException:
+                self._take_back(() if record is None else (record,))
+                raise
+        return None, 0
+
+    def _lease_plain(self, lease_seconds: float | None, number: int, deliverer: Deliverer) -> Delivery | None:
+        """Take and lease the next message; None if it is not plain."""
+        leases, record, store = self._leases, None, self._progress_store
+        if self.deadlines.pending or self._redelivery.log.noted or leases.next_due <= leases.monotonic():
+            self.give_back_due()
+        with self._take_lock:
+            try:
+                if store is None or not self._may_take_plain():
+                    return None
+                record = self._dispatcher.take_plain()
+                if record is None:
+                    return None
+                store.deliver_first(record, number)
+                delivery = Delivery(deliverer, record, 1, None, number)
+                seconds = self._lease_seconds if lease_seconds is None else lease_seconds
+                delivery.lease_seconds = seconds
+                delivery.expires_at = expires_at = leases.monotonic() + seconds
+                leases.by_offset[record[0]] = delivery
+                if expires_at < leases.next_due:  # a thread that sleeps until a later one expires has to check again
+                    leases.next_due = expires_at
+                    self._source.wake()
+                return delivery
+            except BaseException:
+                self._take_back(() if record is None else (record,))
+                raise
+
+    def _finish_one(self, delivery: Delivery) -> int | None:
+        """Finish a delivery; return the ticket to settle. None, and nothing is done, if it is not in hand."""
+        leases, store = self._leases, self._progress_store
+        if self.deadlines.pending or self._redelivery.log.noted or leases.next_due <= leases.monotonic():
+            self.give_back_due()
+        with self._take_lock:
+            if self._lifecycle.refusal is not None:
+                self._lifecycle.check_alive()
+            offset, record = delivery.offset, delivery.record
+            if store is None or leases.by_offset.get(offset) is not delivery or delivery.holder is not None:
+                return None
+            ticket = store.finish_one(record)
+            has_moved = False
+            try:
+                del leases.by_offset[offset]
+                delivery.is_settled = True
+                if self._turns:
+                    has_moved = self._leave((record,))
+            except BaseException:
+                self._dispatcher.must_read_anew = True
+                raise
+        if has_moved or self._draining.is_on:  # wakes takers that wait for messages in hand
+            self._source.wake()
+        return ticket
+
+    def _may_take_plain(self) -> bool:
+        """Whether messages are handed out now, as :meth:`_take` has it."""
+        if self._lifecycle.refusal is not None or (self.pausing.stored is not None and self.pausing.is_paused):
+            return False
+        if self._progress.dead and self._progress_store is not None:
+            self._redelivery.sweep(self._progress_store, self._progress)
+        return True
 
     def receive(
         self,
@@ -190,6 +279,10 @@ class ReadSide:
         A redelivered message comes alone. ``number``: the take's delivery number, if a session takes. ``deliverer``:
         who settles them; None: this read side.
         """
+        if count_max == 1 and holder is None:
+            delivery = self._lease_plain(lease_seconds, number, deliverer or self)
+            if delivery is not None:
+                return [delivery]
 
         def lease(records: list[Record]) -> list[Delivery]:  # the group may begin, or be configured, while it waits
             seconds = self._lease_seconds if lease_seconds is None else lease_seconds
@@ -293,10 +386,9 @@ class ReadSide:
         self, records: list[Record], holder: Holder | None, seconds: float, number: int, deliverer: Deliverer
     ) -> list[Delivery]:
         counts = self._require_progress_store().deliver(records, number)
-        if len(records) == 1:  # half the time of the line below for one
-            deliveries = [Delivery(deliverer, records[0], counts[0], holder, number)]
-        else:
-            deliveries = list(map(Delivery, repeat(deliverer), records, counts, repeat(holder), repeat(number)))
+        deliveries: list[Delivery] = list(
+            map(Delivery, repeat(deliverer), records, counts, repeat(holder), repeat(number))
+        )
         self._grant(deliveries, seconds)
         return deliveries
 
@@ -308,10 +400,14 @@ class ReadSide:
         Those of a transaction take the transaction's own ``holder``. ``is_decided``: a durable commit record in the log
         holds it already, so nothing waits for a sync.
         """
+        if len(deliveries) == 1 and holder is None and not is_decided:
+            lane = self._finish_one(deliveries[0])
+            if lane is not None:
+                self._settle(lane)
+                return
         if not deliveries:
             return
-        if len(deliveries) > 1:
-            deliveries = list(dict.fromkeys(deliveries))  # one that is named twice counts once
+        deliveries = list(dict.fromkeys(deliveries))  # one that is named twice counts once
         if holder is None:
             self.give_back_due()
         with self._take_lock:
@@ -338,6 +434,8 @@ class ReadSide:
 
     def ack_same(self, deliveries: Sequence[Delivery]) -> bool:
         """As :meth:`ack_in_hand`, for deliveries of this read side; False if one is of another one, or not in hand."""
+        if len(deliveries) == 1:
+            return self._finish_one(deliveries[0]) is not None
         return self._ack_found(self._leases.same, deliveries)
 
     def _ack_found(self, find: Callable[[Any], list[Delivery] | None], named: Sequence[Any]) -> bool:
@@ -355,9 +453,8 @@ class ReadSide:
 
     def _finish_leased(self, deliveries: Sequence[Delivery], records: list[Record]) -> tuple[int, bool]:
         """Finish deliveries in hand; return the ticket to make that durable, and whether it has made others ready."""
-        assert self._progress_store is not None, "a delivery is handed out behind the beginning"
-        ticket = self._progress_store.finish(records)
-        try:  # as _follow, by hand: this is the hot path
+        ticket = self._require_progress_store().finish(records)
+        try:
             self._leases.end(deliveries)
             return ticket, self._leave(records)
         except BaseException:
@@ -692,7 +789,7 @@ class ReadSide:
 
     def _resolve(self, vote: Vote, *, is_committed: bool) -> int:
         ticket = self._require_progress_store().resolve(vote, is_committed=is_committed)
-        self._dispatcher.must_read_anew |= not is_committed or self._dispatcher.deferred.has_order_keys
+        self._dispatcher.must_read_anew |= not is_committed or bool(self._turns)
         return ticket
 
     def reserve(self, taken: TakenRuns, make_vote: MakeVote) -> Vote | None:

@@ -48,6 +48,8 @@ class DeferredMessages:
         Those whose turn it is: larger priorities first, then in offset order.
     schedule : RankedReferences
         Those that wait for their time.
+    turns : dict
+        Of :class:`OrderKeys`: empty if no message has the turn of a key.
     ended : list of tuple of Record and str
         Those that are not delivered any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
     """
@@ -68,6 +70,7 @@ class DeferredMessages:
         self.ready = RankedReferences()  # by PRIORITY_MAX - priority
         self.schedule = RankedReferences()  # by the time, and behind it the rank it will have
         self._keys = OrderKeys()
+        self.turns = self._keys.turns
         self._out: set[int] = set()  # behind another one of their key, yet handed out or held when found
         self.ended: list[tuple[Record, str]] = []
 
@@ -185,7 +188,7 @@ class DeferredMessages:
 
     def leave(self, records: Iterable[Record]) -> bool:
         """Make those ready that waited for messages which are finished, or dead letters; return whether any did."""
-        if not len(self._keys):
+        if not self.turns:
             return False
         has_moved = False
         for record in records:
@@ -211,11 +214,6 @@ class DeferredMessages:
                 return True
             packed = self._keys.leave(key, reference.offset)
         return False
-
-    @property
-    def has_order_keys(self) -> bool:
-        """Whether any message has the turn of its key."""
-        return len(self._keys) > 0
 
     # -- Looking -----------------------------------------------------------------------------------------------------
 

@@ -94,6 +94,22 @@ class Dispatcher:
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
+    def take_plain(self) -> Record | None:
+        """Return the next message, if it is at hand and :meth:`take` would look at nothing else; else None.
+
+        It was never handed out. Here alone is decided which messages take the fast lane.
+        """
+        if (
+            not self._ready
+            or self._has_ends
+            or self._deferred_ready
+            or self._scheduled
+            or self.must_read_anew
+            or self._source.prioritized_end() > self._ahead_end
+        ):
+            return None
+        return self._ready.popleft()
+
     def take(self, count_max: int, *, alone: bool = False) -> list[Record]:
         """Return the next messages; ``alone``: a redelivered message comes alone."""
         if (

@@ -15,19 +15,22 @@ class OrderKeys:
 
     Attributes
     ----------
+    turns : dict of str to tuple
+        By key: the offset of the message that has its turn, and those that wait for it. Empty if no message has a key,
+        which is checked at the end of every message.
     waiting_count : int
         Messages that wait for their turn.
     """
 
     def __init__(self) -> None:
-        self._in_order: dict[str, tuple[int, deque[int]]] = {}
+        self.turns: dict[str, tuple[int, deque[int]]] = {}
         self.waiting_count = 0
 
     def enter(self, key: str, offset: int, packed: int) -> bool:
         """Give a message the turn, or have it wait; return whether it has the turn."""
-        turn = self._in_order.get(key)
+        turn = self.turns.get(key)
         if turn is None:
-            self._in_order[key] = (offset, deque())
+            self.turns[key] = (offset, deque())
             return True
         if turn[0] == offset:
             return True
@@ -37,26 +40,23 @@ class OrderKeys:
 
     def leave(self, key: str, offset: int) -> int | None:
         """End a message's turn; return the message that waited longest and has the turn now, if any."""
-        turn = self._in_order.get(key)
+        turn = self.turns.get(key)
         if turn is None or turn[0] != offset:
             return None
         waiting = turn[1]
         if not waiting:
-            del self._in_order[key]
+            del self.turns[key]
             return None
         packed = waiting.popleft()
         self.waiting_count -= 1
-        self._in_order[key] = (unpack(packed).offset, waiting)
+        self.turns[key] = (unpack(packed).offset, waiting)
         return packed
 
     def key_of(self, offset: int) -> str | None:
         """Return the key whose turn a message has; visits all of them."""
-        return next((key for key, turn in self._in_order.items() if turn[0] == offset), None)
+        return next((key for key, turn in self.turns.items() if turn[0] == offset), None)
 
     def clear(self) -> None:
         """Forget them all."""
-        self._in_order.clear()
+        self.turns.clear()
         self.waiting_count = 0
-
-    def __len__(self) -> int:
-        return len(self._in_order)

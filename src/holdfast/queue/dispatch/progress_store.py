@@ -69,23 +69,30 @@ class ProgressStore:
 
     # -- Noting ------------------------------------------------------------------------------------------------------
 
+    def deliver_first(self, record: Record, number: int = 0) -> None:
+        """Note that a record is about to be handed out for the first time, under this number: as :meth:`deliver`."""
+        self._positions.append_one(ENTRY_DELIVERED, record, 1, number)
+
     def deliver(self, records: Sequence[Record], number: int = 0) -> list[int]:
         """Note that records are about to be handed out, under this number; return the delivery count of each."""
         deliveries = self.progress.deliveries
-        if len(records) == 1:  # spares single takes a loop and its list
-            count = deliveries.get(records[0][0], 0) + 1
-            self._positions.append(runs_of(ENTRY_DELIVERED, records, count, number))
-            return [count]
         counts = [deliveries.get(record[0], 0) + 1 for record in records]
         assert counts.count(counts[0]) == len(counts), "one that was handed out before comes alone"
         self._positions.append(runs_of(ENTRY_DELIVERED, records, counts[0], number))
         return counts
 
+    def finish_one(self, record: Record) -> int:
+        """Note that a record is done: as :meth:`finish`."""
+        ticket = self._positions.append_one(ENTRY_DONE, record)
+        if self._unfinished or self._reclaim_due:  # only while reading is past a file with messages in flight
+            self._free((record[5],))
+        return ticket
+
     def finish(self, records: Sequence[Record]) -> int:
         """Note that records are done, all together; return the ticket to :meth:`commit`."""
         changes = runs_of(ENTRY_DONE, records)
         ticket = self._positions.append(changes)
-        if self._unfinished or self._reclaim_due:  # only while reading is past a file with messages in flight
+        if self._unfinished or self._reclaim_due:
             self._free([change.hint[0] for change in changes])
         return ticket
 
@@ -230,9 +237,6 @@ class ProgressStore:
 
 def runs_of(kind: int, records: Sequence[Record], delivery_count: int = 0, number: int = 0) -> list[Change]:
     """Return what to note: one change for each run of offsets inside one data file. Deferred ones have any order."""
-    if len(records) == 1:  # spares single takes the comparisons
-        offset, _, _, _, end, sequence = records[0]
-        return [Change(kind, offset, 1, (sequence, end), delivery_count, number)]
     records = sorted(records)  # costs little if they are
     first, last, count = records[0], records[-1], len(records)
     if last[0] - first[0] == count - 1 and first[5] == last[5]:
