@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast import Empty, PersistentQueue
+from holdfast.persistence.log.log_reader import Record
 from support.builders.handles import handle_of
 from support.builders.jobs import ROOT, Jobs, drained
 from support.builders.small_queues import SmallQueue
@@ -66,13 +67,16 @@ def test_a_key_stays_with_the_message_in_hand_when_the_log_is_read_anew(monkeypa
         put_keyed(queue, 2)
         queue.put(payload(2))
         first = queue.receive(timeout=0)
-        side = handle_of(queue).require_read_side()
+        store = handle_of(queue).require_read_side().progress_store
+        assert store is not None
+        deliver_first = store.deliver_first
 
-        def cut_short(*_: object) -> None:
+        def cut_short(record: Record, number: int) -> None:
+            deliver_first(record, number)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(side, "_grant", cut_short)
+            patched.setattr(store, "deliver_first", cut_short)
             with pytest.raises(KeyboardInterrupt):
                 queue.receive(timeout=0)
         assert [each.payload for each in queue.receive_many(10, timeout=0)] == [payload(2)]
