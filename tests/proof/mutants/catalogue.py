@@ -317,7 +317,7 @@ MUTATIONS = (
         "fast-lane-keeps-a-turn",
         "An acknowledgement in the fast lane leaves the next message of its order key waiting for ever.",
         "queue/consumer/read_side.py",
-        "                if self._turns:\n                    has_moved = self._leave((record,))\n",
+        "                if self._active_keys:\n                    has_moved = self._leave((record,))\n",
         "",
         "fast lane",
     ),

@@ -22,9 +22,9 @@ def test_the_first_one_has_the_turn_and_the_others_wait_in_order() -> None:
     """When the last one leaves nothing is left of the key."""
     keys = OrderKeys()
     assert [keys.enter("a", offset, packed(offset)) for offset in (3, 5, 8)] == [True, False, False]
-    assert (len(keys.turns), keys.waiting_count) == (1, 2)
+    assert (len(keys.active), keys.waiting_count) == (1, 2)
     assert [next_of(keys, "a", offset) for offset in (3, 5, 8)] == [5, 8, None]
-    assert (len(keys.turns), keys.waiting_count) == (0, 0)
+    assert (len(keys.active), keys.waiting_count) == (0, 0)
 
 
 def test_who_has_the_turn_may_enter_again() -> None:
@@ -66,4 +66,4 @@ def test_keys_know_nothing_of_each_other() -> None:
                 del lines[key]
     assert keys.waiting_count == sum(len(line) - 1 for line in lines.values())
     keys.clear()
-    assert (len(keys.turns), keys.waiting_count) == (0, 0)
+    assert (len(keys.active), keys.waiting_count) == (0, 0)

@@ -125,7 +125,7 @@ class ReadSide:
             clock.time_ns,
             lambda ended: redelivery.end(self._require_progress_store(), ended),
         )
-        self._turns = self._dispatcher.deferred.turns
+        self._active_keys = self._dispatcher.deferred.active_keys
         self._progress_store = log.progress_store
         if self._progress_store is not None:
             self._dispatcher.begin(self._progress_store)
@@ -197,7 +197,7 @@ class ReadSide:
                     record = self._dispatcher.take_plain()
                     if record is not None:
                         ticket = store.finish_one(record)
-                        if self._turns:
+                        if self._active_keys:
                             self._leave((record,))
                         return record, ticket
             except BaseException:
@@ -247,7 +247,7 @@ class ReadSide:
             try:
                 del leases.by_offset[offset]
                 delivery.is_settled = True
-                if self._turns:
+                if self._active_keys:
                     has_moved = self._leave((record,))
             except BaseException:
                 self._dispatcher.must_read_anew = True
@@ -789,7 +789,7 @@ class ReadSide:
 
     def _resolve(self, vote: Vote, *, is_committed: bool) -> int:
         ticket = self._require_progress_store().resolve(vote, is_committed=is_committed)
-        self._dispatcher.must_read_anew |= not is_committed or bool(self._turns)
+        self._dispatcher.must_read_anew |= not is_committed or bool(self._active_keys)
         return ticket
 
     def reserve(self, taken: TakenRuns, make_vote: MakeVote) -> Vote | None:

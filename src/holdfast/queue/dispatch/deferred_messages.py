@@ -48,7 +48,7 @@ class DeferredMessages:
         Those whose turn it is: larger priorities first, then in offset order.
     schedule : RankedReferences
         Those that wait for their time.
-    turns : dict
+    active_keys : dict
         Of :class:`OrderKeys`: empty if no message has the turn of a key.
     ended : list of tuple of Record and str
         Those that are not delivered any more, and why: ``EXPIRED`` or ``EXHAUSTED``.
@@ -70,7 +70,7 @@ class DeferredMessages:
         self.ready = RankedReferences()  # by PRIORITY_MAX - priority
         self.schedule = RankedReferences()  # by the time, and behind it the rank it will have
         self._keys = OrderKeys()
-        self.turns = self._keys.turns
+        self.active_keys = self._keys.active
         self._out: set[int] = set()  # behind another one of their key, yet handed out or held when found
         self.ended: list[tuple[Record, str]] = []
 
@@ -188,7 +188,7 @@ class DeferredMessages:
 
     def leave(self, records: Iterable[Record]) -> bool:
         """Make those ready that waited for messages which are finished, or dead letters; return whether any did."""
-        if not self.turns:
+        if not self.active_keys:
             return False
         has_moved = False
         for record in records:

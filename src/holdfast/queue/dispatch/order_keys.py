@@ -15,7 +15,7 @@ class OrderKeys:
 
     Attributes
     ----------
-    turns : dict of str to tuple
+    active : dict of str to tuple
         By key: the offset of the message that has its turn, and those that wait for it. Empty if no message has a key,
         which is checked at the end of every message.
     waiting_count : int
@@ -23,14 +23,14 @@ class OrderKeys:
     """
 
     def __init__(self) -> None:
-        self.turns: dict[str, tuple[int, deque[int]]] = {}
+        self.active: dict[str, tuple[int, deque[int]]] = {}
         self.waiting_count = 0
 
     def enter(self, key: str, offset: int, packed: int) -> bool:
         """Give a message the turn, or have it wait; return whether it has the turn."""
-        turn = self.turns.get(key)
+        turn = self.active.get(key)
         if turn is None:
-            self.turns[key] = (offset, deque())
+            self.active[key] = (offset, deque())
             return True
         if turn[0] == offset:
             return True
@@ -40,23 +40,23 @@ class OrderKeys:
 
     def leave(self, key: str, offset: int) -> int | None:
         """End a message's turn; return the message that waited longest and has the turn now, if any."""
-        turn = self.turns.get(key)
+        turn = self.active.get(key)
         if turn is None or turn[0] != offset:
             return None
         waiting = turn[1]
         if not waiting:
-            del self.turns[key]
+            del self.active[key]
             return None
         packed = waiting.popleft()
         self.waiting_count -= 1
-        self.turns[key] = (unpack(packed).offset, waiting)
+        self.active[key] = (unpack(packed).offset, waiting)
         return packed
 
     def key_of(self, offset: int) -> str | None:
         """Return the key whose turn a message has; visits all of them."""
-        return next((key for key, turn in self.turns.items() if turn[0] == offset), None)
+        return next((key for key, turn in self.active.items() if turn[0] == offset), None)
 
     def clear(self) -> None:
         """Forget them all."""
-        self.turns.clear()
+        self.active.clear()
         self.waiting_count = 0
