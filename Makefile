@@ -37,6 +37,7 @@ MINIMAL_TESTS := --ignore=tests/unit/service/workers tests/unit/cli tests/unit/s
 DELTA := build/venv-delta
 CONNECT := build/venv-connect
 FRAMES := build/venv-frames
+PEERS := build/venv-peers
 DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 
 # `make sanitize`: what calls the C extension.
@@ -59,7 +60,7 @@ MANYLINUX := 2.17
 AT_ONCE := -n 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pipeline test test-pure test-spark matrix test-minimal test-lowest cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench docs dist wheels clean
+.PHONY: help demo pipeline test test-pure test-spark matrix test-minimal test-lowest cluster test-delta test-connect test-frames $(addprefix test-,$(PYTHONS)) coverage lint layers types format bench bench-peers docs dist wheels clean
 .PHONY: crash kills lock-race successions owner-deaths crash-long crash-mutants faults interruptions bit-flips power-cuts fuzz sanitize second-model soak
 
 # The long proofs, docs/reliability.md; make crash PROOF_ARGS="--seed 7" hands options on.
@@ -190,6 +191,9 @@ soak: $(VENV)/.dev-ready  ## ten minutes of mixed load: memory, descriptors and 
 bench: $(VENV)/.dev-ready  ## run the benchmarks, without a time limit
 	$(RUN) -m pytest benchmarks --timeout=0 $(ARGS)
 
+bench-peers: $(PEERS)/.peers-ready  ## compare with other durable queues for Python, in an environment of their own
+	$(PEERS)/bin/python -m benchmarks.peers $(ARGS)
+
 docs: $(VENV)/.dev-ready  ## build the documentation into build/docs; warnings fail
 	$(RUN) -m sphinx -W --keep-going -b html docs build/docs
 
@@ -288,6 +292,13 @@ $(FRAMES)/.frames-ready: $(BUILD)
 	@$(MAKE) --no-print-directory VENV=$(FRAMES) PYTHON="$(PYTHON)" $(FRAMES)/.created
 	$(FRAMES)/bin/python -m pip install --quiet --disable-pip-version-check duckdb pandas polars \
 	    --editable '.[arrow]' pytest pytest-timeout pytest-xdist
+	@touch $@
+
+# One of them that cannot be installed is named under the table, with the reason.
+$(PEERS)/.peers-ready: $(BUILD) benchmarks/peers/queues.py
+	@$(MAKE) --no-print-directory VENV=$(PEERS) PYTHON="$(PYTHON)" $(PEERS)/.created
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(PEERS)/bin/python -m benchmarks.peers.install
 	@touch $@
 
 $(DELTA)/.delta-ready: $(BUILD)
