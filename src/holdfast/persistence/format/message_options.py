@@ -25,7 +25,7 @@ ENCODED_PRIORITIES = (b"", *(TLV.pack(TLV_PRIORITY, 1) + bytes((priority,)) for 
 """What is stored of each priority."""
 
 _CACHED_COUNT, _CACHED_BYTES_MAX = 256, 64
-"""Decoded options that are kept, and how large they may be: many messages have the same priority, or key, and no more."""
+"""Decoded options that are kept, and how large they may be: many messages have the same few."""
 
 
 class MessageOptions(NamedTuple):

@@ -102,10 +102,9 @@ class DedupRing:
         self._notes.clear()
 
     def resize(self, slot_count: int) -> None:
-        """Set the number of slots, from the next :meth:`keep` on."""
-        if slot_count != self.slot_count:
-            self.renew()
-            self._set_size(slot_count)
+        """Set another number of slots, from the next :meth:`keep` on."""
+        self.renew()
+        self._set_size(slot_count)
 
     def reserve(self, everything: Callable[[], list[Remembered]]) -> None:
         """Make the file with all its space, if there is none; from here on, recovery after a crash looks for ids.

@@ -126,8 +126,9 @@ class Deduplication:
         if begun is not None and begun.offset < self._next_offset():
             self._forget(begun.timestamp_ns, self._ids_max - 1)
             self._take_up(begun)
-            self._ring.resize(self._ids_max)
-            self._ring.note(self._by_wall_clock(begun))
+            if self._ring.slot_count != self._ids_max:
+                self._ring.resize(self._ids_max)
+            self._ring.note(self._by_wall_clock(begun) if self._ahead_ns else begun)
         self._begun = None
 
     def _take_up(self, remembered: Remembered) -> None:
@@ -172,8 +173,6 @@ class Deduplication:
 
     def _by_wall_clock(self, remembered: Remembered) -> Remembered:
         """Return it with the time that the next opening can compare."""
-        if not self._ahead_ns:
-            return remembered
         return remembered._replace(timestamp_ns=max(0, remembered.timestamp_ns - self._ahead_ns))
 
     def _kept(self) -> list[Remembered]:

@@ -376,7 +376,8 @@ class WriteSide(Upkeep):
                 raise Full(NO_ROOM)
             capacity.wait(count, size, deadline, lambda: self._lifecycle.refusal is None)
         self._commit(offset + count)
-        self._announce()
+        if self._flusher.idle or self.data_available.waiting:
+            self._announce()
         return offset
 
     def _commit(self, ticket: int) -> None:
