@@ -138,12 +138,16 @@ def test_the_fast_lane_answers_and_writes_what_the_general_way_does(number: int)
             side.queue.close()
 
 
-def test_a_plain_message_takes_the_fast_lane() -> None:
+@pytest.mark.parametrize("asks", [{}, {"priority": 3}, {"order_key": "a"}, {"headers": {"kind": "order"}}], ids=str)
+def test_a_message_that_is_at_hand_takes_the_fast_lane(asks: dict[str, Any]) -> None:
     """Else the test above compares the general way with itself."""
     with Jobs().open() as queue:
-        for _ in range(5):
-            queue.put(b"work")
-        queue.receive().ack()  # the first take begins the group, and reads
+        queue.put(b"later", delay=1000)
+        for payload in (b"first", b"second"):
+            queue.put(payload, **asks)
+        queue.receive().nack(0)  # the first take begins the group, and reads
         with mock.patch.object(ReadSide, "_take", side_effect=AssertionError("the general way")):
+            queue.receive().nack(0)
+            assert queue.get() == b"first"
             queue.receive().ack()
-            assert queue.get() == b"work"
+        assert queue.stats().depth == 1

@@ -40,7 +40,7 @@ def no_passes() -> Iterator[None]:
 def without_fast_lane(queue: PersistentQueue) -> PersistentQueue:
     """Have an open queue do everything in the general way, which is the oracle of the fast lane; return the queue."""
     side = queue._handle.require_read_side()
-    side._dispatcher.take_plain = lambda: None  # type: ignore[method-assign]
+    side._dispatcher.take_one = lambda: None  # type: ignore[method-assign]
     side._finish_one = lambda delivery: None  # type: ignore[method-assign]
     return queue
 

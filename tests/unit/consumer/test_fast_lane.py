@@ -17,7 +17,7 @@ def interrupted(*_: Any, **__: Any) -> None:
 
 @pytest.mark.parametrize(
     ("take", "verb"),
-    [(lambda queue: queue.get(), "finish_one"), (lambda queue: queue.receive(), "deliver_first")],
+    [(lambda queue: queue.get(), "finish_one"), (lambda queue: queue.receive(), "deliver_one")],
     ids=["get", "receive"],
 )
 def test_a_take_that_is_interrupted_before_its_entry_takes_nothing(

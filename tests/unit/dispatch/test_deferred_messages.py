@@ -69,14 +69,14 @@ def test_a_key_stays_with_the_message_in_hand_when_the_log_is_read_anew(monkeypa
         first = queue.receive(timeout=0)
         store = handle_of(queue).require_read_side().progress_store
         assert store is not None
-        deliver_first = store.deliver_first
+        deliver_one = store.deliver_one
 
         def cut_short(record: Record, number: int) -> None:
-            deliver_first(record, number)
+            deliver_one(record, number)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(store, "deliver_first", cut_short)
+            patched.setattr(store, "deliver_one", cut_short)
             with pytest.raises(KeyboardInterrupt):
                 queue.receive(timeout=0)
         assert [each.payload for each in queue.receive_many(10, timeout=0)] == [payload(2)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from holdfast.errors import RecordTooLargeError
 from holdfast.persistence.format.constants import (
     HEADERS_BYTES_MAX,
+    PRIORITY_MAX,
     TLV,
     TLV_DEDUP_ID,
     TLV_EXPIRES,
@@ -19,9 +21,14 @@ from holdfast.persistence.format.constants import (
 
 _FIRST_USER_HEADER = TLV.pack(TLV_USER_HEADER, 0)[:2]
 
+ENCODED_PRIORITIES = (b"", *(TLV.pack(TLV_PRIORITY, 1) + bytes((priority,)) for priority in range(1, PRIORITY_MAX + 1)))
+"""What is stored of each priority."""
 
-@dataclass(frozen=True, slots=True)
-class MessageOptions:
+_CACHED_COUNT, _CACHED_BYTES_MAX = 256, 64
+"""Decoded options that are kept, and how large they may be: many messages have the same few."""
+
+
+class MessageOptions(NamedTuple):
     """The delivery options of a message.
 
     Attributes
@@ -46,18 +53,21 @@ class MessageOptions:
 
     def encode(self) -> bytes:
         """Return the fields that are set, to be put in front of an application's headers."""
-        parts = []
-        if self.not_before_ns:
-            parts.append(TLV.pack(TLV_NOT_BEFORE, TLV_TIME.size) + TLV_TIME.pack(self.not_before_ns))
-        if self.priority:
-            parts.append(TLV.pack(TLV_PRIORITY, 1) + bytes((self.priority,)))
-        if self.expires_ns:
-            parts.append(TLV.pack(TLV_EXPIRES, TLV_TIME.size) + TLV_TIME.pack(self.expires_ns))
-        for number, text in ((TLV_DEDUP_ID, self.dedup_id), (TLV_ORDER_KEY, self.order_key)):
-            if text:
-                value = text.encode()
-                parts.append(TLV.pack(number, len(value)) + value)
-        return b"".join(parts)
+        not_before_ns, priority, expires_ns, dedup_id, order_key = self
+        stored = b""
+        if not_before_ns:
+            stored = TLV.pack(TLV_NOT_BEFORE, TLV_TIME.size) + TLV_TIME.pack(not_before_ns)
+        if priority:
+            stored += ENCODED_PRIORITIES[priority]
+        if expires_ns:
+            stored += TLV.pack(TLV_EXPIRES, TLV_TIME.size) + TLV_TIME.pack(expires_ns)
+        if dedup_id:
+            value = dedup_id.encode()
+            stored += TLV.pack(TLV_DEDUP_ID, len(value)) + value
+        if order_key:
+            value = order_key.encode()
+            stored += TLV.pack(TLV_ORDER_KEY, len(value)) + value
+        return stored
 
 
 NO_OPTIONS = MessageOptions()
@@ -92,6 +102,10 @@ def decode_options(headers: bytes) -> MessageOptions:
     """Return a message's options; unreadable options are ignored, so that the message does not block the queue."""
     if not has_options(headers):
         return NO_OPTIONS
+    return _decoded(headers) if len(headers) <= _CACHED_BYTES_MAX else _decode(headers)
+
+
+def _decode(headers: bytes) -> MessageOptions:
     not_before_ns = priority = expires_ns = at = 0
     dedup_id = order_key = ""
     while at + TLV.size <= len(headers):
@@ -113,6 +127,9 @@ def decode_options(headers: bytes) -> MessageOptions:
         elif number == TLV_ORDER_KEY:
             order_key = _text(value)
     return MessageOptions(not_before_ns, priority, expires_ns, dedup_id, order_key)
+
+
+_decoded = lru_cache(_CACHED_COUNT)(_decode)
 
 
 def _text(value: bytes) -> str:

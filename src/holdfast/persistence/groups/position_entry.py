@@ -37,7 +37,7 @@ NO_HINT: Hint = (0, 0)
 
 _KINDS_OF_RUNS = ENTRY_KINDS - {ENTRY_VOTE, ENTRY_TEXT, ENTRY_OUTCOME}
 """Those whose fields are offsets; the second one of a dead letter is a time."""
-_DELIVERY_COUNT_MAX = 2**16 - 1
+DELIVERY_COUNT_MAX = 2**16 - 1
 _FIRST_FAILURE_S_MAX = 2**32 - 1
 """In 2106, or where a clock is set to that: a wrong time is better than a message that cannot be given back."""
 
@@ -177,7 +177,7 @@ def encode_entry(
         salt,
         change.kind,
         flags,
-        delivery_count if delivery_count < _DELIVERY_COUNT_MAX else _DELIVERY_COUNT_MAX,
+        delivery_count if delivery_count < DELIVERY_COUNT_MAX else DELIVERY_COUNT_MAX,
         number,
         synced_mark,
         sequence,

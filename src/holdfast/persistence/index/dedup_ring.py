@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +35,8 @@ class Remembered(NamedTuple):
 
 
 def digest_of(dedup_id: str) -> bytes:
-    """Return the digest of an id: all take the same space, and none is stored in clear."""
-    return blake2b(dedup_id.encode(), digest_size=DEDUP_DIGEST_BYTES).digest()
+    """Return the digest of an id, empty for none: all take the same space, and none is stored in clear."""
+    return blake2b(dedup_id.encode(), digest_size=DEDUP_DIGEST_BYTES).digest() if dedup_id else b""
 
 
 class DedupRing:
@@ -69,7 +70,7 @@ class DedupRing:
         self._is_named = False
         self._is_whole = False  # with the notes added, the file holds all ids
         self._next = 0
-        self._notes: deque[bytes] = deque(maxlen=slot_count)
+        self._notes: deque[Remembered] = deque(maxlen=slot_count)
 
     def read(self) -> list[Remembered]:
         """Return the ids in the file, the oldest first; none if there is no file.
@@ -101,10 +102,9 @@ class DedupRing:
         self._notes.clear()
 
     def resize(self, slot_count: int) -> None:
-        """Set the number of slots, from the next :meth:`keep` on."""
-        if slot_count != self.slot_count:
-            self.renew()
-            self._set_size(slot_count)
+        """Set another number of slots, from the next :meth:`keep` on."""
+        self.renew()
+        self._set_size(slot_count)
 
     def reserve(self, everything: Callable[[], list[Remembered]]) -> None:
         """Make the file with all its space, if there is none; from here on, recovery after a crash looks for ids.
@@ -123,8 +123,9 @@ class DedupRing:
     def note(self, remembered: Remembered) -> None:
         """Add the id of an appended message; the next :meth:`keep` writes it."""
         if self._is_whole:  # else the whole file will be written
-            number = DEDUP_SLOT.unpack(self._notes[-1])[2] + 1 if self._notes else self._next
-            self._notes.append(self._encode(number, remembered))
+            if len(self._notes) == self.slot_count:  # the oldest note makes room, and keeps its number
+                self._next += 1
+            self._notes.append(remembered)
 
     def keep(self, everything: Callable[[], list[Remembered]]) -> None:
         """Write and sync the noted ids, or ``everything`` if a rewrite is due, the oldest first.
@@ -143,8 +144,8 @@ class DedupRing:
     # -- Writing -----------------------------------------------------------------------------------------------------
 
     def _write_notes(self) -> None:
-        notes = list(self._notes)
-        first: int = DEDUP_SLOT.unpack(notes[0])[2]
+        first = self._next
+        notes = list(map(self._encode, count(first), self._notes))
         self.renew()  # until all of this has succeeded: a second sync could succeed over data that the first one lost
         at = first % self.slot_count
         ahead = self.slot_count - at

@@ -150,7 +150,7 @@ class ReadSide:
 
     def get(self, timeout: float | None) -> bytes:
         """Take one message and finish it; return its payload."""
-        record, ticket = self._finish_plain()
+        record, ticket = self._finish_next()
         if record is None:
             (record,), ticket = self._take(1, timeout, self._finish)
         self._settle(ticket)
@@ -175,7 +175,7 @@ class ReadSide:
             return self._finish(found)
 
         if count_max == 1:
-            record, ticket = self._finish_plain(is_over)
+            record, ticket = self._finish_next(is_over)
             if record is not None:
                 self._settle(ticket)
                 return [record[3]]
@@ -183,18 +183,18 @@ class ReadSide:
         self._settle(ticket)
         return [record[3] for record in records]
 
-    # The fast lane: one plain message, as :class:`Dispatcher` has it, without lists and closures. It changes the same
-    # state by the same steps as the general way behind it, which serves all other cases and is its oracle.
+    # The fast lane: one message that is at hand, without lists and closures. It changes the same state by the same
+    # steps as the general way behind it, which serves all other cases and is its oracle.
 
-    def _finish_plain(self, is_over: Callable[[], bool] | None = None) -> tuple[Record | None, int]:
-        """Take and finish the next message, and return it with the ticket to settle; None if it is not plain."""
+    def _finish_next(self, is_over: Callable[[], bool] | None = None) -> tuple[Record | None, int]:
+        """Take and finish the next message, and return it with the ticket to settle; None if it is not at hand."""
         if self.deadlines.pending or self._redelivery.log.noted or self._leases.next_due <= self._leases.monotonic():
             self.give_back_due()
         record, store = None, self._progress_store
         with self._take_lock:
             try:
-                if store is not None and self._may_take_plain() and (is_over is None or not is_over()):
-                    record = self._dispatcher.take_plain()
+                if store is not None and self._may_take() and (is_over is None or not is_over()):
+                    record = self._dispatcher.take_one()
                     if record is not None:
                         ticket = store.finish_one(record)
                         if self._active_keys:
@@ -205,20 +205,19 @@ class ReadSide:
                 raise
         return None, 0
 
-    def _lease_plain(self, lease_seconds: float | None, number: int, deliverer: Deliverer) -> Delivery | None:
-        """Take and lease the next message; None if it is not plain."""
+    def _lease_next(self, lease_seconds: float | None, number: int, deliverer: Deliverer) -> Delivery | None:
+        """Take and lease the next message; None if it is not at hand."""
         leases, record, store = self._leases, None, self._progress_store
         if self.deadlines.pending or self._redelivery.log.noted or leases.next_due <= leases.monotonic():
             self.give_back_due()
         with self._take_lock:
             try:
-                if store is None or not self._may_take_plain():
+                if store is None or not self._may_take():
                     return None
-                record = self._dispatcher.take_plain()
+                record = self._dispatcher.take_one()
                 if record is None:
                     return None
-                store.deliver_first(record, number)
-                delivery = Delivery(deliverer, record, 1, None, number)
+                delivery = Delivery(deliverer, record, store.deliver_one(record, number), None, number)
                 seconds = self._lease_seconds if lease_seconds is None else lease_seconds
                 delivery.lease_seconds = seconds
                 delivery.expires_at = expires_at = leases.monotonic() + seconds
@@ -256,7 +255,7 @@ class ReadSide:
             self._source.wake()
         return ticket
 
-    def _may_take_plain(self) -> bool:
+    def _may_take(self) -> bool:
         """Whether messages are handed out now, as :meth:`_take` has it."""
         if self._lifecycle.refusal is not None or (self.pausing.stored is not None and self.pausing.is_paused):
             return False
@@ -280,7 +279,7 @@ class ReadSide:
         who settles them; None: this read side.
         """
         if count_max == 1 and holder is None:
-            delivery = self._lease_plain(lease_seconds, number, deliverer or self)
+            delivery = self._lease_next(lease_seconds, number, deliverer or self)
             if delivery is not None:
                 return [delivery]
 

@@ -94,21 +94,20 @@ class Dispatcher:
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 
-    def take_plain(self) -> Record | None:
-        """Return the next message, if it is at hand and :meth:`take` would look at nothing else; else None.
+    def take_one(self) -> Record | None:
+        """Return the next message as :meth:`take` would; None if the log is read first, or messages may expire.
 
-        It was never handed out. Here alone is decided which messages take the fast lane.
+        Here alone is decided which messages take the fast lane.
         """
+        if self.must_read_anew:
+            return None
         if (
-            not self._ready
-            or self._has_ends
-            or self._deferred_ready
-            or self._scheduled
-            or self.must_read_anew
+            self._deferred_ready
+            or (self._scheduled and self._is_due)
             or self._source.prioritized_end() > self._ahead_end
         ):
-            return None
-        return self._ready.popleft()
+            return next(iter(self._take_deferred(1, alone=True)), None)
+        return self._ready.popleft() if self._ready and not self._has_ends else None
 
     def take(self, count_max: int, *, alone: bool = False) -> list[Record]:
         """Return the next messages; ``alone``: a redelivered message comes alone."""

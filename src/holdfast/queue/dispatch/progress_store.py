@@ -69,9 +69,11 @@ class ProgressStore:
 
     # -- Noting ------------------------------------------------------------------------------------------------------
 
-    def deliver_first(self, record: Record, number: int = 0) -> None:
-        """Note that a record is about to be handed out for the first time, under this number: as :meth:`deliver`."""
-        self._positions.append_one(ENTRY_DELIVERED, record, 1, number)
+    def deliver_one(self, record: Record, number: int = 0) -> int:
+        """Note that a record is about to be handed out: as :meth:`deliver`."""
+        count = self.progress.deliveries.get(record[0], 0) + 1
+        self._positions.append_one(ENTRY_DELIVERED, record, count, number)
+        return count
 
     def deliver(self, records: Sequence[Record], number: int = 0) -> list[int]:
         """Note that records are about to be handed out, under this number; return the delivery count of each."""

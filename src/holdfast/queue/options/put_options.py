@@ -12,7 +12,7 @@ from holdfast.clock import Clock
 from holdfast.errors import UsageError
 from holdfast.persistence.format.constants import PRIORITY_MAX
 from holdfast.persistence.format.message_headers import encode_headers
-from holdfast.persistence.format.message_options import MessageOptions, with_options
+from holdfast.persistence.format.message_options import ENCODED_PRIORITIES, MessageOptions, with_options
 from holdfast.queue.options.arguments import as_bytes
 
 Seconds = float | timedelta
@@ -88,6 +88,9 @@ def encode_put(
     """
     if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
         raise UsageError(f"priority is 0 to {PRIORITY_MAX}, larger first; not {priority!r}")
+    is_timed = delay is not None or not_before is not None or ttl is not None
+    if not is_timed and headers is None and dedup_id is None and order_key is None:
+        return ENCODED_PRIORITIES[priority]
     if priority and order_key is not None:
         raise UsageError(
             "a message has a priority or an order_key: messages of one key come in the order they were put"

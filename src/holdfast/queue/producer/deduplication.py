@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.persistence.index.dedup_ring import DedupRing, Remembered, digest_of
+from holdfast.persistence.index.dedup_ring import DedupRing, Remembered
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogTail
@@ -85,26 +85,29 @@ class Deduplication:
         """Remember ids for another time from now on."""
         self._window_ns = window_ns
 
-    def find(self, dedup_id: str) -> int | None:
-        """Return the offset of the message that was put with an id within the window; None if there is none."""
-        if not dedup_id:
+    def find(self, digest: bytes) -> int | None:
+        """Return the offset of the message that was put with an id within the window; None if there is none.
+
+        ``digest``: that of the id; empty for a message without one.
+        """
+        if not digest:
             return None
-        self._settle()
-        found = self._ids.get(digest_of(dedup_id))
+        if self._begun is not None:
+            self._settle()
+        found = self._ids.get(digest)
         if found is None or self._now_ns() - found.timestamp_ns >= self._window_ns:
             return None
         return found.offset
 
-    def append(self, dedup_id: str, append: Callable[[], Appended]) -> Appended:
+    def append(self, digest: bytes, append: Callable[[], Appended]) -> Appended:
         """Append one message, and remember its id, if it has one; if appending fails, nothing is remembered.
 
-        Raises as ``append``, and StorageError if there is no space to keep ids.
+        The caller has not found the id. Raises as ``append``, and StorageError if there is no space to keep ids.
         """
-        if not dedup_id:
+        if not digest:
             return append()
-        self._settle()
         self._ring.reserve(self._kept)
-        self._begun = Remembered(digest_of(dedup_id), self._next_offset(), self._now_ns())
+        self._begun = Remembered(digest, self._next_offset(), self._now_ns())
         try:
             return append()
         finally:
@@ -123,8 +126,9 @@ class Deduplication:
         if begun is not None and begun.offset < self._next_offset():
             self._forget(begun.timestamp_ns, self._ids_max - 1)
             self._take_up(begun)
-            self._ring.resize(self._ids_max)
-            self._ring.note(self._by_wall_clock(begun))
+            if self._ring.slot_count != self._ids_max:
+                self._ring.resize(self._ids_max)
+            self._ring.note(self._by_wall_clock(begun) if self._ahead_ns else begun)
         self._begun = None
 
     def _take_up(self, remembered: Remembered) -> None:

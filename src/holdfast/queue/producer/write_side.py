@@ -15,6 +15,7 @@ from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import File, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import FRAME_HEADER_BYTES
+from holdfast.persistence.index.dedup_ring import digest_of
 from holdfast.persistence.log.flush_policy import FlushPolicy
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.log_files import LogFiles
@@ -261,7 +262,8 @@ class WriteSide(Upkeep):
             earlier = self._answered.known(commit_record)
             if earlier is not None:
                 return earlier.offsets, False
-            known = self.deduplication.find(dedup_id)
+            digest = digest_of(dedup_id)
+            known = self.deduplication.find(digest)
             if known is not None:
                 return range(known, known + 1), False
             if self._capacity.is_bounded:
@@ -269,10 +271,8 @@ class WriteSide(Upkeep):
                 self._capacity.check_fits(len(payloads))
                 if not may_append or not self._capacity.has_space(len(payloads), size):
                     return None
-            if not dedup_id:
-                return self._append_batch(payloads, headers, commit_record), True
             append = lambda: self._append_batch(payloads, headers, commit_record)  # noqa: E731
-            return self.deduplication.append(dedup_id, append), True
+            return self.deduplication.append(digest, append), True
 
     def settle(self, ticket: int, commit_count: int, *, synced: bool = False) -> None:
         """Make ``commit_count`` commits below offset ``ticket`` as durable as the policy requires, and announce them.
@@ -358,16 +358,16 @@ class WriteSide(Upkeep):
         self, count: int, size: int, timeout: float | None, append: Callable[[], int], dedup_id: str = ""
     ) -> int:
         """Append once there is space; a remembered message needs none."""
-        ids, capacity = self.deduplication, self._capacity
+        ids, capacity, digest = self.deduplication, self._capacity, digest_of(dedup_id)
         if capacity.is_bounded:
             capacity.check_fits(count)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._append_lock:
                 self._lifecycle.check()
-                known = ids.find(dedup_id)
+                known = ids.find(digest)
                 if known is None and (not capacity.is_bounded or capacity.has_space(count, size)):
-                    offset = ids.append(dedup_id, append)
+                    offset = ids.append(digest, append)
                     break
             if known is not None:
                 self.confirm(known + count)
@@ -376,7 +376,8 @@ class WriteSide(Upkeep):
                 raise Full(NO_ROOM)
             capacity.wait(count, size, deadline, lambda: self._lifecycle.refusal is None)
         self._commit(offset + count)
-        self._announce()
+        if self._flusher.idle or self.data_available.waiting:
+            self._announce()
         return offset
 
     def _commit(self, ticket: int) -> None:
