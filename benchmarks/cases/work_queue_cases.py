@@ -147,6 +147,17 @@ def identified_puts(load: Load) -> Contestant:
     return _using("put with an id", use, _nothing, load)
 
 
+def transactions_of_one(load: Load) -> Contestant:
+    """Put one by one, each in a transaction of its own."""
+
+    def use(queue: PersistentQueue) -> None:
+        for _ in range(load.count):
+            with queue.transaction() as tx:
+                tx.put(load.payload)
+
+    return _using("transaction of 1 put", use, _nothing, load)
+
+
 def receives_in_threads(load: Load, flush: FlushPolicy, threads: int) -> Contestant:
     """Lease and acknowledge one by one, from one thread or from several."""
 

@@ -79,15 +79,17 @@ def write_batches(load: Load) -> Contestant:
     return Contestant(f"os.writev of {BATCH}", stage)
 
 
-def write_and_sync(load: Load, threads: int = 1) -> Contestant:
-    """Append each record with ``os.write`` and sync it, from one thread or from several on one file."""
+def write_and_sync(load: Load, threads: int = 1, *, apart: bool = False) -> Contestant:
+    """Append each record with ``os.write`` and sync it, from one thread, or several on one file or ``apart``."""
 
     @contextmanager
     def stage(folder: Path) -> Iterator[Body]:
         with _fresh_files(folder) as open_next, ThreadPoolExecutor(threads) as pool:
-            fd = open_next()
+            first = open_next()
+            left = [first, *(open_next() if apart else first for _ in range(threads - 1))]
 
             def write(count: int) -> None:
+                fd = left.pop()
                 for _ in range(count):
                     os.write(fd, load.payload)
                     sync_data(fd)
@@ -95,7 +97,7 @@ def write_and_sync(load: Load, threads: int = 1) -> Contestant:
             yield in_threads(pool, threads, load.count, write)
 
     label = "write + fdatasync" if threads == 1 else f"{threads} threads, each write + fdatasync"
-    return Contestant(label, stage)
+    return Contestant(f"{label} of a file of its own" if apart else label, stage)
 
 
 def overwrite_and_sync(load: Load) -> Contestant:

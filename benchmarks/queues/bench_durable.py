@@ -46,6 +46,7 @@ def test_put_by_eight_threads_beside_one_thread(race: Race, sized: Callable[[int
             Against(queue_cases.put(load, EVERY_COMMIT), 2.5),
             Against(floors.write_and_sync(load)),
             Against(floors.write_and_sync(load, THREADS)),
+            Against(floors.write_and_sync(load, THREADS, apart=True), 0.95),
         ],
         rounds=ROUNDS,
     )

@@ -65,12 +65,14 @@ def test_transactions_beside_write_and_fdatasync(
 ) -> None:
     """How many of them a second, under ``every_commit()``."""
     load = sized(400, 2000)
-    alone = [] if threads == 1 else [Against(make(load, 1))]
+    others = [] if threads == 1 else [Against(make(load, 1))]
+    if make is transaction_cases.commit:
+        others.append(Against(replace(queue_cases.put(load, EVERY_COMMIT, threads), label="plain put"), 0.5))
     race(
         f"{title}, every_commit(), {threads} thread{'s' if threads > 1 else ''}",
         load,
         make(load, threads),
-        [Against(floors.write_and_sync(load)), *alone],
+        [Against(floors.write_and_sync(load)), *others],
         rounds=15,
     )
 

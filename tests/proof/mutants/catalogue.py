@@ -301,7 +301,7 @@ MUTATIONS = (
         "delivery-not-written",
         "A delivery counts in memory, and not for whoever comes after a crash.",
         "queue/dispatch/progress_store.py",
-        "        self._positions.append_one(ENTRY_DELIVERED, record, count, number)\n",
+        "        self._positions.append_one(ENTRY_DELIVERED, record, min(count, DELIVERY_COUNT_MAX), number)\n",
         "        self.progress.deliver(record[0], 1, count, number)\n",
         "every prefix",
     ),

@@ -42,14 +42,7 @@ from holdfast.persistence.format.constants import (
     POSITION_FILE_BYTES_LIMIT,
 )
 from holdfast.persistence.format.file_header import PositionFileHeader, block_buffers
-from holdfast.persistence.groups.position_entry import (
-    DELIVERY_COUNT_MAX,
-    Change,
-    encode_run,
-    floor_change,
-    pack_entry,
-    run_flags,
-)
+from holdfast.persistence.groups.position_entry import Change, encode_run, floor_change, pack_entry, run_flags
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_run import apply_run, checkpoint
 from holdfast.persistence.groups.progress import GroupProgress
@@ -186,16 +179,18 @@ class PositionFileWriter:
         return end + len(changes)
 
     def append_one(self, kind: int, record: Record, delivery_count: int = 0, number: int = 0) -> int:
-        """Append the entry of one message that is delivered or done: as :meth:`append`, in half the time."""
+        """Append the entry of one message that is delivered or done: as :meth:`append`, in half the time.
+
+        The delivery count is one that an entry has room for.
+        """
         offset, _, _, _, position, sequence = record
         self._timestamp_ns = now = self._time_ns()
         age = now - self._compared_ns
         if self._slot >= self._slots or self._poison.cause is not None or not -WINDOW_NS < age < WINDOW_NS:
             self._make_ready(1)
         salt, mark, slot, end = self._salt, self._synced_slot, self._slot, self.end
-        told = delivery_count if delivery_count < DELIVERY_COUNT_MAX else DELIVERY_COUNT_MAX
         place = offset, 1, now, number, position, self._generation & 0xFFFFFFFF
-        entry = pack_entry(salt, kind, _SINGLE, told, slot, mark, sequence, *place)
+        entry = pack_entry(salt, kind, _SINGLE, delivery_count, slot, mark, sequence, *place)
         written = False
         try:
             at = FRAMES_START + slot * _ENTRY_BYTES

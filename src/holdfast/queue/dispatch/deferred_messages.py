@@ -160,7 +160,10 @@ class DeferredMessages:
             if alone and records and record[0] in known:
                 ready.push(rank, packed)
                 break
-            records += self.without_expired([record])
+            if self._is_over(record):
+                self.ended.append((record, EXPIRED))
+                continue
+            records.append(record)
             if alone and records and records[0][0] in known:
                 break
         for rank, packed in behind:
@@ -180,9 +183,8 @@ class DeferredMessages:
         return left
 
     def _is_over(self, record: Record) -> bool:
-        if not record[2]:
-            return False
-        return self._progress.is_over(record[0], decode_options(record[2]).expires_ns, self._time_ns())
+        expires_ns = decode_options(record[2]).expires_ns if record[2] else 0
+        return expires_ns > 0 and self._progress.is_over(record[0], expires_ns, self._time_ns())
 
     # -- Order keys --------------------------------------------------------------------------------------------------
 

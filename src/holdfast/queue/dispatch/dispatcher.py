@@ -151,9 +151,10 @@ class Dispatcher:
         self.deferred.bring_due()
         while True:
             records = self.deferred.pop(count_max, alone=alone, end_offset=end_offset)
-            has_ended = bool(self.deferred.ended)
+            if not self.deferred.ended:
+                return records
             self._tell_ended()
-            if records or not has_ended:  # else those may be ready now that waited for ended messages
+            if records:  # else those may be ready now that waited for ended messages
                 return records
 
     def _tell_ended(self) -> None:

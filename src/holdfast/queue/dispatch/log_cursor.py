@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.persistence.filesystem.storage import storage_errors
+from holdfast.persistence.filesystem.storage import storage_error, storage_errors
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.log_files import LogFiles
@@ -142,9 +142,11 @@ class LogCursor:
 
     def look_up(self, reference: Reference) -> Record | None:
         """Return the record at a place in the log; None if it is damaged, which is noted."""
-        with storage_errors("reading", self._path):
+        try:
             self._lookups.move_to(*reference)
             return self._read_one(reference.offset)
+        except OSError as error:
+            raise storage_error(error, "reading", self._path) from error
 
     def find(self, offset: int) -> Record | None:
         """Return the record of an offset, wherever it is; None if it is damaged, or not there."""
@@ -160,7 +162,7 @@ class LogCursor:
         end = self._source.end()
         while self._lookups.next_offset <= offset:
             records = self._lookups.read(1, end)
-            if self.progress_store is not None:
+            if self._losses and self.progress_store is not None:
                 self._note_losses(self.progress_store)
             if not records or records[0][0] >= offset:
                 return records[0] if records and records[0][0] == offset else None

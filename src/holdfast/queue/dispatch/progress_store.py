@@ -13,7 +13,7 @@ from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.format.constants import ENTRY_DELIVERED, ENTRY_DONE, ENTRY_LOST
-from holdfast.persistence.groups.position_entry import NO_HINT, Change, done_changes
+from holdfast.persistence.groups.position_entry import DELIVERY_COUNT_MAX, NO_HINT, Change, done_changes
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.vote import Vote, outcome_changes, vote_changes
@@ -72,7 +72,7 @@ class ProgressStore:
     def deliver_one(self, record: Record, number: int = 0) -> int:
         """Note that a record is about to be handed out: as :meth:`deliver`."""
         count = self.progress.deliveries.get(record[0], 0) + 1
-        self._positions.append_one(ENTRY_DELIVERED, record, count, number)
+        self._positions.append_one(ENTRY_DELIVERED, record, min(count, DELIVERY_COUNT_MAX), number)
         return count
 
     def deliver(self, records: Sequence[Record], number: int = 0) -> list[int]:

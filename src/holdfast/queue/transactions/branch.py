@@ -217,6 +217,11 @@ class Branch:
         ``failure`` is the reason, and ``delay`` the wait before redelivery; without a failure they were never received.
         """
         side = self.handle.consumer or self.handle.require_read_side()
+        if self._received or self.acked:
+            self._release_messages(side, failure, delay)
+        side.deadlines.discard(expire)  # last: messages that an interruption left in hand go back then
+
+    def _release_messages(self, side: ReadSide | Consumer, failure: Failure | None, delay: float | None) -> None:
         left = [each for each in {**self._received, **self.acked}.values() if not each.is_settled]
         side.hand_back([each for each in left if each.offset in self._taken_over], self._holder)
         own = [each for each in left if each.holder is self._holder]
@@ -229,7 +234,6 @@ class Branch:
             except StorageError:  # no other code would ever give them back
                 side.let_go(own, self._holder)
         self._received, self.acked = {}, {}
-        side.deadlines.discard(expire)  # last: messages that an interruption left in hand go back then
 
     def load(self, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> None:
         """Add the messages of another process, which has checked them."""
