@@ -184,6 +184,7 @@ second-model: $(VENV)/.dev-ready  ## compare with a model that was written from 
 
 owner-deaths: $(VENV)/.dev-ready  ## kill the owner of a shared queue behind each storage operation; its clients ask again
 	$(PROVE).owner_deaths $(PROOF_ARGS)
+	$(PROVE).owner_deaths.two_queues $(PROOF_ARGS)
 
 soak: $(VENV)/.dev-ready  ## ten minutes of mixed load: memory, descriptors and disk stay flat
 	$(PROVE).soak $(PROOF_ARGS)

@@ -1,4 +1,4 @@
-"""For all tests: which run one after the other, missing extras, Ctrl-C, quick collections."""
+"""For all tests: which run one after the other, missing extras, Ctrl-C, quick collections, no haste."""
 
 from __future__ import annotations
 
@@ -57,8 +57,18 @@ collect_ignore = [path for path, needed in IMPORTING.items() if MISSING.intersec
 def pytest_configure() -> None:
     """Have Ctrl-C work here, and in processes that tests start; where extras must be missing, see that they are."""
     have_ctrl_c_work()
+    if not is_missing("hypothesis"):  # some environments of `make matrix` have no test that needs it
+        _let_examples_take_time()
     if os.environ.get("HOLDFAST_TEST_MINIMAL") == "1" and (there := EXTRAS.keys() - MISSING - STANDARD):
         pytest.exit(f"HOLDFAST_TEST_MINIMAL=1, and these extras are installed: {', '.join(sorted(there))}", 1)
+
+
+def _let_examples_take_time() -> None:
+    """Have no example of Hypothesis fail because the machine is busy: what hangs has the time limit of all tests."""
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy machine")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

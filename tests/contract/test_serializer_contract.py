@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import ConfigError
@@ -189,7 +189,6 @@ def test_whatever_is_put_comes_back(
     """Round trips of any objects."""
     codec = codec_for(serializer, type, compress_bytes=compress_bytes)
 
-    @settings(deadline=None)
     @given(bodies)
     def round_trip(body: Any) -> None:
         payload, headers = codec.encode(body)
@@ -205,7 +204,6 @@ def test_any_bytes_are_decoded_to_the_type_or_refused(serializer: str) -> None:
     codec = codec_for(serializer, type)
     decode: Callable[[bytes], Any] = codec.decoder({})
 
-    @settings(deadline=None)
     @given(st.binary(max_size=40))
     def decode_bytes(payload: bytes) -> None:
         try:

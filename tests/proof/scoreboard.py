@@ -101,6 +101,12 @@ PROGRAMMES = (
         "",
         "make owner-deaths",
     ),
+    Programme(
+        "owner-deaths-of-two",
+        "transactions and joint commits over two shared queues: either owner, or the client, dies at each change",
+        "",
+        "make owner-deaths",
+    ),
     Programme("lock-race", "16 processes race for one lock", "", "make crash"),
     Programme(
         "faults",

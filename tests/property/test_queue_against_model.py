@@ -404,7 +404,6 @@ TestQueueAgainstModel.settings = settings(
     stateful_step_count=60,
     derandomize=True,  # the same runs everywhere: what fails here fails there
     database=None,
-    deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

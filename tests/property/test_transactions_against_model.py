@@ -256,7 +256,6 @@ TestTransactionsAgainstModel.settings = settings(
     stateful_step_count=40,
     derandomize=True,  # the same runs everywhere: what fails here fails there
     database=None,
-    deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -101,7 +101,7 @@ def test_large_records_and_small_chunks_meet(tmp_path: Path, monkeypatch: pytest
             assert read_parts(queue.storage, queue.root, files=files_of(server, queue)) == expected
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_queue_gives_the_rows_and_the_losses_that_a_disk_gives(
     template: SmallQueue, data: st.DataObject

@@ -159,7 +159,6 @@ def test_a_stream_loses_nothing_and_repeats_nothing(monkeypatch: pytest.MonkeyPa
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -388,6 +388,14 @@ BETWEEN_PROCESSES = (
         "owners",
     ),
     Mutation(
+        "vote-taken-for-the-whole-part",
+        "The owner of a part is killed behind its vote: its successor says that it is prepared, and its puts are lost.",
+        "queue/owner/prepared_verbs.py",
+        "        if asked.is_staged and queue.resolver.lacks_puts(transaction_id, asked.nonce):\n",
+        "        if False:\n",
+        "owners",
+    ),
+    Mutation(
         "vote-kept-without-puts",
         "The disk refuses the puts of a transaction that is prepared, and its messages stay held.",
         "queue/owner/prepared_verbs.py",

@@ -66,6 +66,7 @@ class Ledger:
         self.gone: dict[str, str] = {}
         self.end: int | None = 0
         self._told_end = 0  # the log goes at least so far; unlike ``end`` also where several threads put
+        self._judged_end: int | None = 0  # where the log ended when no step of unknown fate was left
         self.put_count = self.finished_count = 0
         self.acknowledged_count = self.returned_count = 0
         self.dropped_count = self.late_lost_count = 0
@@ -212,8 +213,8 @@ class Ledger:
         self._told_end = max(self._told_end, first + step.put_count)
         if not self._in_order:
             return
-        if self.end is not None and first != self.end:
-            raise ViolationError(PLACE, f"step {step.key} was told offset {first}, and the log ended at {self.end}")
+        if self.end is not None and first != self.end:  # an owner may do what a killed client has sent at any time
+            self._check_gaps(self._certain(), self._possible_sums())
         self.end = first + step.put_count
 
     # -- Evidence ----------------------------------------------------------------------------------------------------
@@ -272,6 +273,7 @@ class Ledger:
             raise ViolationError(LOST, f"messages {' '.join(sorted(unexplained)[:9])} were put, and are nowhere")
         self._count_excused([name for name in self.stored if name not in visible])
         self._check_end(end)
+        self._judged_end = end
         self._settle(visible)
 
     def _count_excused(self, missing: list[str]) -> None:
@@ -321,30 +323,43 @@ class Ledger:
         stored = self.stored[name]
         return stored.may_be_taken() or stored.put.fates != {DONE}
 
+    def _certain(self) -> list[Step]:
+        """Return the steps that happened and whose place is known."""
+        placed = {*self.steps.values(), *(stored.put for stored in self.stored.values())}
+        return [step for step in placed if step.first is not None and step.fates == {DONE}]
+
+    def _possible_sums(self) -> set[int]:
+        """Return how many offsets the steps of unknown fate may have, some of them together."""
+        possible = {0}
+        for step in self.steps.values():
+            if step.first is None and DONE in step.fates:
+                possible |= {size + step.put_count for size in possible}
+        return possible
+
     def _check_end(self, end: int) -> None:
         """Check that the log continues where it ended, as far as steps of unknown fate leave that open."""
-        placed = {*self.steps.values(), *(stored.put for stored in self.stored.values())}
-        certain = [step for step in placed if step.first is not None and step.fates == {DONE}]
+        certain, possible = self._certain(), self._possible_sums()
         known = max((_first(step) + step.put_count for step in certain), default=0)
-        open_counts = [step.put_count for step in self.steps.values() if step.first is None and DONE in step.fates]
-        possible = {0}
-        for count in open_counts:
-            possible |= {size + count for size in possible}
         if end < known:
             raise ViolationError(PLACE, f"the log ends at {end}, and a message stands at {known - 1}")
-        at = max(known, self.end or 0)
-        if self.end is not None:
-            self._check_gaps(certain, self.end, possible)
-            if end - at not in possible:
+        if self._judged_end is None:
+            self._judged_end = end
+        else:
+            at, gaps = max(known, self._judged_end), self._check_gaps(certain, possible)
+            if end < (self.end or 0) or not {end - at, gaps + end - at} <= possible:
                 raise ViolationError(PLACE, f"the log ends at {end}, and not at {at} + one of {sorted(possible)[:9]}")
         self.end = self._told_end = end
 
-    def _check_gaps(self, certain: list[Step], end: int, possible: set[int]) -> None:
-        """Check that what was put behind ``end`` stands there without a gap that no step of unknown fate explains."""
+    def _check_gaps(self, certain: list[Step], possible: set[int]) -> int:
+        """Check that steps of unknown fate explain each gap in the log, and all gaps; return how large these are."""
+        end, gaps = self._judged_end or 0, 0
         for step in sorted((step for step in certain if _first(step) >= end), key=_first):
-            if _first(step) - end not in possible:
-                raise ViolationError(PLACE, f"step {step.key} stands at {step.first}, and the log went on at {end}")
+            gap = _first(step) - end
+            gaps += gap
+            if not {gap, gaps} <= possible:
+                raise ViolationError(PLACE, f"step {step.key} was told offset {step.first}, and the log ended at {end}")
             end = _first(step) + step.put_count
+        return gaps
 
     def _settle(self, visible: Iterable[str]) -> None:
         """Take what was seen for final, and forget what needs no proof any more."""
@@ -372,7 +387,7 @@ class Ledger:
             if not keeps_all and not step.keeps and DONE in step.fates:
                 step.fates = {*step.fates, step.before}
         if not keeps_all:
-            self.end, self._told_end = None, 0
+            self.end, self._judged_end, self._told_end = None, None, 0
             self._life += 1
             for step in self.steps.values():
                 step.life = self._life if HELD in step.fates else step.life  # a later owner may give it its place

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 from unittest import mock
 
 from holdfast.clock import Clock
@@ -20,11 +21,13 @@ from holdfast.queue.client.owner_finder import InHand
 from holdfast.queue.engine.handle_settings import HandleSettings
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.owner.owner import Owner
-from holdfast.queue.protocol.messages import AnyRequest
+from holdfast.queue.protocol.messages import AnyRequest, Resume
 from support.owners.served import EPOCH, Client, FakeSessions, Served
 
 _LOOK_SECONDS = 0.005
 """How often a thread that waits for an answer ends a round itself: in the place of a loop that is woken."""
+
+Found = TypeVar("Found")
 
 
 class Machine:
@@ -35,6 +38,10 @@ class Machine:
         self.served = Served(storage, clock, FakeSessions(numbers=numbers), path)
         self.lock = threading.Lock()
         self.members = 0
+
+    def work(self, do: Callable[[], Found]) -> Found:
+        """Have the owner do something; it may die of that, and then LinkLostError says so."""
+        return do()
 
     def succeed(self) -> None:
         """Close the owner in order, and have another one in its place: sessions live on."""
@@ -68,7 +75,7 @@ class MachineLink:
         self._clients: list[Client] = []
         self.epoch = EPOCH
         with machine.lock:
-            client = machine.served.connect(session)
+            client = machine.work(lambda: machine.served.connect(session))
         self.session = client.session
         self._clients.append(client)
 
@@ -88,12 +95,13 @@ class MachineLink:
         served, lock = self._served, self._machine.lock
         with lock:
             self._check_serves(was_sent=False)
-            client = self._clients.pop() if self._clients else served.connect(self.session)
-            request_id = client.send(request, payloads)
+            work = self._machine.work
+            client = self._clients.pop() if self._clients else work(lambda: served.connect(self.session))
+            request_id = work(lambda: client.send(request, payloads))
         while True:
             with lock:
                 self._check_serves(was_sent=True)
-                served.end_round()
+                work(served.end_round)
                 reply = client.reply(request_id)
                 if reply is not None:
                     self._clients.append(client)
@@ -125,13 +133,16 @@ class Machines:
 
     Attributes
     ----------
+    begin : callable
+        Makes the owner of a queue.
     by_path : dict of Path to Machine
         Those that are open.
     are_own : bool
         Whether handles that look for an owner are in its process, and call it without a request.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Callable[[Storage, Clock, Path, Iterator[int]], Machine]) -> None:
+        self.begin = begin
         self.by_path: dict[Path, Machine] = {}
         self.are_own = False
 
@@ -167,22 +178,27 @@ class MachineFinder:
         self._machines = machines
         self._path = path
         self._session = 0
+        self._has_left = False
         self.consumer: InHand | None = None
         self.owns_briefly = False
         self.on_poisoned: Callable[[], object] = lambda: None
-        self.owns_briefly = False
         *_, self.is_new = open_directory(
             storage, path, create=True, settings=HandleSettings(path, options).of_new_queue
         )
-        self._machine = machines.by_path.get(path) or Machine(storage, clock, path, numbers)
+        self._machine = machines.by_path.get(path) or machines.begin(storage, clock, path, numbers)
         machines.by_path[path] = self._machine
         self._machine.members += 1
         self.living = self._machine.served.sessions.is_alive
 
     def find(self) -> Link | None:
-        """Return a way to the owner."""
-        link = MachineLink(self._machine, self._session)
-        self._session = link.session
+        """Return a way to the owner; None if it has died meanwhile."""
+        try:
+            link = MachineLink(self._machine, self._session)
+            self._session = link.session
+            if self.consumer is not None:
+                link.ask(Resume(self.consumer.group, self.consumer.numbers_in_hand()), (), 0.0)
+        except LinkLostError:
+            return None
         if not self._machines.are_own:
             return link
         link.close()
@@ -200,7 +216,10 @@ class MachineFinder:
         self._session = 0
 
     def leave(self) -> None:
-        """End the session; the last one closes the owner."""
+        """End the session, once; the last one closes the owner."""
+        if self._has_left:
+            return
+        self._has_left = True
         served = self._machine.served
         with self._machine.lock:
             served.sessions.living.discard(self._session)
@@ -214,9 +233,14 @@ class MachineFinder:
 
 
 @contextmanager
-def machine_links() -> Iterator[Machines]:
-    """Have handles of the mode "shared" use owners without sockets, in this process, within the block."""
-    machines = Machines()
+def machine_links(
+    begin: Callable[[Storage, Clock, Path, Iterator[int]], Machine] = Machine,
+) -> Iterator[Machines]:
+    """Have handles of the mode "shared" use owners without sockets, in this process, within the block.
+
+    ``begin`` makes the owner of a queue.
+    """
+    machines = Machines(begin)
     numbers = count(1)
 
     def find(storage: Storage, clock: Clock, path: Path, options: Options) -> MachineFinder:

@@ -178,7 +178,7 @@ def test_large_records_and_small_chunks_meet(tmp_path: Path, monkeypatch: pytest
         assert min(read_parts(queue.storage, queue.root, offset_start=start)[0]) == start
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_flipped_bits_never_make_a_wrong_row(template: SmallQueue, data: st.DataObject) -> None:
     """Every message that is asked for is there as it was put, or is named as lost; and nothing else is there."""

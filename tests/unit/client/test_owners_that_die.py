@@ -21,6 +21,9 @@ from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.protocol.messages import AnyRequest, Arrived, Done, Settle, Take, Taken
+from support.builders.clocks import FakeClock
+from support.owners.machine_link import machine_links
+from support.storages.simulated_storage import SimulatedStorage
 
 NUMBER = 7 << 32 | 1
 
@@ -133,3 +136,25 @@ def test_a_thread_whose_session_was_found_dead_has_lost_its_link(linked: tuple[S
     link, session = linked
     session.end()
     assert not _asked_on_a_new_connection(link).was_sent
+
+
+@pytest.mark.parametrize("are_own", [True, False], ids=["in this process", "in another one"])
+@pytest.mark.parametrize("end", ["close", "shut down"])
+def test_what_a_handle_gives_back_as_it_ends_does_not_count_whichever_owner_hears_of_it(
+    are_own: bool, end: str
+) -> None:
+    """Another owner has begun since the message was taken."""
+    storage, clock = SimulatedStorage(), FakeClock()
+    with machine_links() as machines:
+        machines.are_own = are_own
+        queue, other = (PersistentQueue("/q", mode="shared", storage=storage, clock=clock) for _ in range(2))
+        queue.put(b"a")
+        queue.receive(timeout=0)
+        machines.succeed(are_own=are_own)
+        if end == "close":
+            queue.close()
+        else:
+            queue.shutdown(immediate=True)
+        assert other.receive(timeout=0).delivery_count == 1
+        other.close()
+        queue.close()

@@ -20,12 +20,14 @@ from holdfast import (
 )
 from holdfast.persistence.format.commit_record import Participant, PartOf
 from holdfast.persistence.format.constants import NONCE
+from holdfast.persistence.segment.staged_file import staged_path
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from holdfast.queue.protocol.messages import Done, Verb
 from holdfast.queue.protocol.prepared_verbs import Follow, Prepare, as_request
 from support.builders.jobs import ROOT
 from support.owners.served import GROUP, THREAD, Client, Served, left
 from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 Succession = Callable[[Served], Served]
 
@@ -185,23 +187,46 @@ def test_a_prepare_whose_sync_fails_is_unknown(client: Client) -> None:
     assert left(again) == [b"a", b"b"]
 
 
-def test_a_vote_without_its_puts_is_aborted(client: Client) -> None:
-    """The owner is killed between the two; sent again it finds nothing in hand."""
-    request = prepare_both(client)
-    with refusing(client.served.disk, "rename", f"{NONCE_2.hex()}.staging"):
-        killed: list[Served] = []
+def killed_behind_its_vote(client: Client, request: Verb) -> Client:
+    """Have the owner killed between the vote and the puts of a request; return the connection to its successor.
+
+    The client lives: it has the staged file locked.
+    """
+    served = client.served
+    with refusing(served.disk, "rename", f"{NONCE_2.hex()}.staging"):
+        disks: list[SimulatedStorage] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
                 "holdfast.queue.transactions.branch.Branch.abort_prepared",
-                lambda branch: killed.append(client.served.killed()),
+                lambda branch: disks.append(served.disk.crash_keeping_all()),
             )
             with pytest.raises(StorageError):
                 client.ask(request)
-    again = killed[0].connect(client.session)
+    staged = disks[0].open(staged_path(served.queue.handle.directory, NONCE_2))
+    assert staged.try_lock()
+    return Served(disks[0], served.clock, served.sessions).connect(client.session)
+
+
+def test_a_vote_without_its_puts_is_aborted(client: Client) -> None:
+    """The owner is killed between the two; sent again it finds nothing in hand."""
+    request = prepare_both(client)
+    again = killed_behind_its_vote(client, request)
     with pytest.raises(StaleReceiptError):
         again.ask(request)
     assert prepared(again) == []
     assert left(again) == [b"a", b"b"]
+
+
+def test_a_part_whose_owner_is_killed_behind_its_vote_is_prepared_by_the_next_one(client: Client) -> None:
+    """Another queue decides, and may commit: then what the part puts is there, and what it acknowledges is not."""
+    decider = Participant("../hub", b"h" * 16)
+    client.staging(2, "t", b"c", participants=(client.voter(),), coordinator=decider).close()
+    request = as_request(GROUP, Prepare("t", NONCE_2, [(client.number(1), 0)], True, ("../hub", b"h" * 16, "")))
+    again = killed_behind_its_vote(client, request)
+    assert again.ask(request) == again.ask(request) == Done({})
+    assert prepared(again) == [("t", 1)]
+    assert again.do("follow", id="t", nonce=NONCE_2, is_committed=True) == {"first": 2, "count": 1}
+    assert left(again) == [b"b", b"c"]
 
 
 def test_a_part_that_was_aborted_meanwhile_is_not_prepared_again(client: Client) -> None:

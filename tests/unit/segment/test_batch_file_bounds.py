@@ -70,7 +70,7 @@ def small(*, chunk: int = 2**20, copied: int = 2**17, buffers: int = 1000, strid
 # -- Writing ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(contents, max_size=5),
     st.integers(1, 400),
@@ -223,7 +223,7 @@ def test_the_shapes_are_good_and_bad() -> None:
     assert not reports(built([GOOD] * 6), 2**20)[0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.builds(replace, st.sampled_from([GOOD, GOOD, GOOD, *ODD]), payload=payloads), max_size=10),
     st.integers(FRAME_HEADER_BYTES, 400),

@@ -251,6 +251,71 @@ def test_the_log_of_many_threads_has_no_gap_and_no_overlap(kind: str, there: str
     assert violation.value.kind == kind
 
 
+KILLED = "s 1 2 / S 1 0 keeps / s 2 3 / s 3 1"
+"""A producer that was killed in a put of three messages, and another one of one, while the queue stays open."""
+
+
+def successors_of(*producers: str) -> Ledger:
+    """Return what is known once other producers, who did not look at all there is, have worked behind a killed one."""
+    ledger = ledger_of(KILLED)
+    for said in producers:
+        ledger.read(lines(said))
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("said", "there"),
+    [
+        ("o 2 / go / s 4 1 / S 4 5 keeps", "o 6 / v 1:0@0 1:1@1 2:0@2 2:1@3 2:2@4 4:0@5 / h"),
+        ("o 5 / go / s 4 1 / S 4 5 keeps", "o 6 / v 1:0@0 1:1@1 2:0@2 2:1@3 2:2@4 4:0@5 / h"),
+        ("o 2 / go / s 4 1 / S 4 2 keeps", "o 6 / v 1:0@0 1:1@1 4:0@2 2:0@3 2:1@4 2:2@5 / h"),
+        ("o 2 / go / s 4 1 / S 4 2 keeps", "o 3 / v 1:0@0 1:1@1 4:0@2 / h"),
+        (
+            "o 2 / go / s 4 1 / S 4 5 keeps / s 5 1 / S 5 7 keeps",
+            "o 8 / v 1:0@0 1:1@1 2:0@2 2:1@3 2:2@4 4:0@5 3:0@6 5:0@7 / h",
+        ),
+    ],
+)
+def test_an_owner_may_do_what_a_killed_producer_has_sent_before_or_behind_what_others_put(
+    said: str, there: str
+) -> None:
+    """The offsets of others have a gap as large as that, and a queue that is looked at has it in that place."""
+    successors_of(said).read(lines(f"{there} / go"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["o 2 / go / s 4 1 / S 4 4 keeps"],
+        ["o 2 / go / s 4 1 / S 4 1 keeps"],
+        ["o 2 / go / s 4 1 / S 4 5 keeps / s 5 1 / S 5 9 keeps"],
+        ["o 2 / go / s 4 1 / S 4 5 keeps", "o 9 / go"],
+        ["o 5 / go", "o 8 / go"],
+        ["o 5 / go", "o 2 / go"],
+    ],
+)
+def test_a_gap_that_no_put_of_unknown_fate_explains_is_found(said: list[str]) -> None:
+    """One of another size, a place that was given, and a second gap for the same put."""
+    with pytest.raises(ViolationError, match="place"):
+        successors_of(*said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "there"),
+    [
+        ("lost", "o 6 / v 1:0@0 1:1@1 2:0@2 2:1@3 2:2@4 / h"),
+        ("half", "o 6 / v 1:0@0 1:1@1 2:0@2 2:1@3 4:0@5 / h"),
+        ("place", "o 6 / v 1:0@0 1:1@1 4:0@5 / h"),
+    ],
+)
+def test_a_gap_that_is_possible_excuses_no_loss(kind: str, there: str) -> None:
+    """What was told is there, and what has filled the gap is there as a whole."""
+    ledger = successors_of("o 2 / go / s 4 1 / S 4 5 keeps")
+    with pytest.raises(ViolationError) as violation:
+        ledger.read(lines(f"{there} / go"))
+    assert violation.value.kind == kind
+
+
 def test_two_calls_that_were_told_one_offset_are_found() -> None:
     """Also if they returned in another order than that of the log."""
     ledger = Ledger(in_order=False)

@@ -459,10 +459,14 @@ class SharedConsumer(DeliveriesInHand):
     def _give_back(self) -> None:
         with self._lock:
             left = list(self._leases.by_offset.values())
+            self._settling.append(left)  # an owner that begins meanwhile must not count them as failed
             self._leases.end(left)
-        if left:
-            with suppress(HoldfastError):  # they come again once their session is dead
-                self._ask_settle("release", left)
+        try:
+            if left:
+                with suppress(HoldfastError):  # they come again once their session is dead
+                    self._ask_settle("release", left)
+        finally:
+            self._settling.remove(left)
 
     def close(self) -> None:
         """Refuse further takes, and give deliveries back."""

@@ -124,6 +124,9 @@ def _prepare(queue: OwnedQueue, session: int, group: str, asked: Prepare) -> Fie
         deliveries = queue.find(group, asked.receipts, "commit") if asked.receipts else []
         staged = _staged(queue, group, asked)
     except HoldfastError as error:  # what is prepared is neither in hand nor staged any more
+        if asked.is_staged and queue.resolver.lacks_puts(transaction_id, asked.nonce):
+            _prepare_the_rest(queue, group, asked)
+            return {}
         if queue.resolver.was_prepared(transaction_id, asked.nonce):
             return {}
         if asked.coordinator is not None and isinstance(error.__cause__, MISSING):
@@ -139,6 +142,16 @@ def _prepare(queue: OwnedQueue, session: int, group: str, asked: Prepare) -> Fie
         )
     _make_durable(queue, group, asked, deliveries, staged)
     return {}
+
+
+def _prepare_the_rest(queue: OwnedQueue, group: str, asked: Prepare) -> None:
+    """Prepare the puts of a part that has voted: an earlier owner was killed between the two.
+
+    The queue that decides may commit it yet: so the vote alone is not an abort, as it is if this queue decides.
+    """
+    staged = _staged(queue, group, asked)
+    assert staged is not None, "it puts"
+    queue.handle.require_batches().prepare_staged(staged)
 
 
 def _aborted(queue: OwnedQueue, transaction_id: str) -> TransactionStateError:

@@ -170,6 +170,16 @@ class PreparedResolver:
             return True
         return self._memory.find(transaction_id, nonce) is not None
 
+    def lacks_puts(self, transaction_id: str, nonce: bytes) -> bool:
+        """Whether a part that another queue decides has voted, and no puts of it are prepared."""
+        with storage_errors("looking for a prepared transaction", self._handle.path):
+            found = find_transaction(self._handle, transaction_id)
+        return (
+            found is not None
+            and (found.nonce, found.batch, found.damage) == (nonce, None, ())
+            and found.decider is not None
+        )
+
     def finish(self, transaction_id: str, nonce: bytes) -> None:
         """Commit a transaction that only holds messages of a group open here: as :meth:`commit`, but with one sync.
 
