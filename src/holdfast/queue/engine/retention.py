@@ -327,9 +327,7 @@ def _ended(
     over = [
         record[0]
         for record, expires_ns in expired
-        if may_end(record[0])
-        and not progress.is_out(record[0])
-        and progress.is_over(record[0], expires_ns, now_ns)
+        if may_end(record[0]) and not progress.is_out(record[0]) and progress.is_over(record[0], expires_ns, now_ns)
     ]
     if settings["expired"] == "drop":
         return done_changes(sorted([*old, *over]))

@@ -18,7 +18,7 @@ def may_be_dead(state: State, offset: int, now: Now) -> set[str]:
     course = state.course(offset)
     if course.state == "dead":
         return set(course.reasons)
-    if not is_passing(state, offset, now):
+    if course.is_left_out or not is_passing(state, offset, now):
         return set()
     if course.state == "leased":
         return {"lease_expired"}
@@ -33,8 +33,10 @@ def may_be_dead(state: State, offset: int, now: Now) -> set[str]:
 def may_be_swept(state: State, offset: int, now: Now) -> bool:
     """Whether a letter may be gone: kept for long enough, and swept "when it takes messages"; or its message was."""
     course = state.course(offset)
-    return course.may_be_gone or "swept" in course.perhaps or now.wall >= course.dead_at.low + round(
-        state.options.dead_letter_seconds * SECOND_NS
+    return (
+        course.may_be_gone
+        or "swept" in course.perhaps
+        or now.wall >= course.dead_at.low + round(state.options.dead_letter_seconds * SECOND_NS)
     )
 
 

@@ -128,8 +128,8 @@ def moved(state: State, name: str, start: int, missing: set[int], now: Now) -> S
             state = settled(state, number, "run_out")
             gone = state.receipts[number]._replace(was_of=receipt.transaction)
             state = replace(state, receipts={**state.receipts, number: gone})
-    low, high = state.dropped
-    return replace(read_anew(state), dropped=Span(low, high + ended))
+    dropped, filtered = (Span(low, high + ended) for low, high in (state.dropped, state.filtered))
+    return replace(read_anew(state), dropped=dropped, filtered=filtered)
 
 
 def letters_that_stay(state: State, start: int, missing: set[int], now: Now) -> tuple[dict[int, Course], int]:
