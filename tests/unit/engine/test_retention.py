@@ -477,7 +477,7 @@ def test_expired_messages_become_dead_letters_without_a_consumer(
 def test_of_a_group_with_a_filter_a_pass_ends_what_was_handed_out(
     opened: Any, clock: FakeClock, expired: str, is_open: bool
 ) -> None:
-    """Whether it gets the others a consumer knows who reads them: what does not match is no dead letter, nor dropped."""
+    """Who reads the others knows whether it gets them: what does not match is no dead letter, nor dropped."""
     queue = opened()
     queue.groups.create("large", filter="size > 1", expired=expired)
     queue.put_many([Put(payload, ttl=60) for payload in (b"a", b"bb")])

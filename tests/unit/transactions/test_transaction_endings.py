@@ -36,9 +36,10 @@ def test_an_exception_comes_out_of_a_block_that_cannot_be_aborted_any_more(
 ) -> None:
     """It has a note of why the prepared transaction is not aborted."""
     with open_queue(SimulatedStorage()) as queue:
-        with pytest.raises(ZeroDivisionError) as caught, queue.transaction() as tx:
-            tx.prepare("a")
-            ending(queue)
+        tx = queue.begin()
+        tx.prepare("a")
+        ending(queue)
+        with pytest.raises(ZeroDivisionError) as caught, tx:
             raise ZeroDivisionError
         (note,) = caught.value.__notes__
         assert note.startswith("transaction a is not aborted: ")

@@ -147,8 +147,8 @@ class GroupProgress:
     def may_end(self, offset: int, *, is_filtered: bool = False) -> bool:
         """Whether a message can still end by its time to live: it is not finished, no dead letter, and not held.
 
-        ``is_filtered``: the group has a filter. Then only one that was handed out can: whether the group gets another one
-        is not known.
+        ``is_filtered``: the group has a filter. Then only one that was handed out can: whether the group gets another
+        one is not known.
         """
         if is_filtered and offset not in self.deliveries:
             return False
