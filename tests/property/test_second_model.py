@@ -23,7 +23,7 @@ from support.owners.machine_link import machine_links
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.work_runs import WorkRun
 
-HISTORIES = range(20, 32)
+HISTORIES = range(1, 13)
 STEPS = 80
 FIRST_MODEL_SEEDS = range(2)
 FIRST_MODEL_STEPS = 120
@@ -35,6 +35,7 @@ def later(seconds: int) -> Now:
     return Now(NOW.wall + seconds * SECOND_NS, NOW.mono + seconds * SECOND_NS)
 
 
+@pytest.mark.extra("filter")
 @pytest.mark.parametrize("seed", HISTORIES)
 def test_random_histories_are_what_the_documentation_says(seed: int) -> None:
     """Every answer is allowed, with restarts, kills and losses of power in between, also in the middle of a call."""
@@ -273,11 +274,50 @@ def a_group_that_has_vanished(judge: Judge) -> None:
     judge.told(Call("list_groups", NOW), Answer([]))
 
 
+def of_a_group_with_a_filter(judge: Judge) -> None:
+    """Open the queue for a group that gets what has a header "kind" of "a", and what has none; put three kinds."""
+    made = {"name": "other", "start": "latest", "filter": "headers.kind == 'a'"}
+    judge.told(Call("create_group", NOW, made), Answer(2))
+    for offset, headers in enumerate(({"kind": "a"}, {"kind": "b"}, {}), start=2):
+        judge.told(Call("put", NOW, {"payload": b"%d" % offset, "headers": headers}), Answer(offset))
+    judge.told(Call("close", NOW), Answer())
+    judge.told(Call("open", NOW, {"given": {}, "group": "other"}), Answer())
+
+
+def what_does_not_match(judge: Judge) -> None:
+    """Get one that the filter leaves out."""
+    of_a_group_with_a_filter(judge)
+    judge.told(Call("get_many", NOW, {"max_messages": 9}), Answer([b"2", b"3", b"4"]))
+
+
+def nothing_without_an_answer(judge: Judge) -> None:
+    """Get nothing of which the expression cannot be evaluated."""
+    of_a_group_with_a_filter(judge)
+    judge.told(Call("get", NOW), Answer([b"2"]))
+    judge.told(Call("get", NOW), Answer(error="Empty"))
+
+
+def a_filter_that_changes(judge: Judge) -> None:
+    """Make a group that exists again, with another filter."""
+    of_a_group_with_a_filter(judge)
+    made = {"name": "other", "start": "latest", "filter": "!has(headers.kind)"}
+    judge.told(Call("create_group", NOW, made), Answer(5))
+
+
+def dead_and_left_out(judge: Judge) -> None:
+    """Find a dead letter of a message that does not match, and that has expired."""
+    of_a_group_with_a_filter(judge)
+    configured(judge, expired="dead")
+    judge.told(Call("put", NOW, {"payload": b"5", "headers": {"kind": "b"}, "ttl": 2}), Answer(5))
+    judge.told(Call("dead_count", later(3)), Answer(1))
+
+
+FILTERS = [what_does_not_match, nothing_without_an_answer, a_filter_that_changes, dead_and_left_out]
 TAKES = [out_of_order, lost, twice, uncounted, stale, given_back_and_passed_over, a_group_that_has_vanished]
 PURGES = [purged_in_hand, left_by_a_purge, back_after_a_purge, purged_when_closed]
 
 
-@pytest.mark.parametrize("wrong", [*TAKES, *PURGES, *SETTINGS])
+@pytest.mark.parametrize("wrong", [*TAKES, *PURGES, *SETTINGS, *FILTERS])
 def test_the_judge_refuses_what_the_documentation_does_not_allow(wrong: Callable[[Judge], None]) -> None:
     """A judge that allows everything would prove nothing."""
     judge = Judge()
@@ -305,7 +345,15 @@ def not_begun(judge: Judge) -> None:
     judge.told(Call("list_groups", later(3)), Answer([]))
 
 
-@pytest.mark.parametrize("right", [released_while_the_log_is_read_anew, not_begun])
+def all_that_matches(judge: Judge) -> None:
+    """Get what matches, and what has no answer; the rest is left out."""
+    of_a_group_with_a_filter(judge)
+    judge.told(Call("get_many", NOW, {"max_messages": 9}), Answer([b"2", b"4"]))
+    judge.told(Call("get", NOW), Answer(error="Empty"))
+    judge.told(Call("qsize", NOW), Answer(0))
+
+
+@pytest.mark.parametrize("right", [all_that_matches, released_while_the_log_is_read_anew, not_begun])
 def test_the_judge_allows_what_the_documentation_allows(right: Callable[[Judge], None]) -> None:
     """Histories that it has refused, though the page leaves them open."""
     judge = Judge()

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from proof.second_model.expressions import EXPRESSIONS
+
 SECOND_NS = 1_000_000_000
 
 #: work-queue.md, "Limits": leases are "noticed up to 20 ms late".
@@ -51,6 +53,7 @@ class Message(NamedTuple):
     expires: int | None = None
     priority: int = 0
     order_key: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Course(NamedTuple):
@@ -64,6 +67,7 @@ class Course(NamedTuple):
     defies_expiry: bool | None = False  # None: the documentation does not say
     was_retried: bool = False  # since it was put
     may_be_gone: bool = False  # with its data file, before the group began
+    is_left_out: bool = False  # by the filter, as soon as a consumer reads it
     perhaps: frozenset[str] = frozenset()  # how it may have ended by settings that were changed since
     rank: tuple[int, int] = (0, 0)  # its place in the line of its order key
     receipt: int | None = None  # who has it in hand
@@ -101,6 +105,7 @@ class Ask(NamedTuple):
     expires: int | None = None
     priority: int = 0
     order_key: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,11 @@ class Group:
     missing: frozenset[int] = frozenset()  # may have gone with their data files before the group began
     settings: Mapping[str, Any] = field(default_factory=dict)
     skipped: Span = NOTHING
+    filter: str | None = None
+
+    def answer(self, message: Message) -> bool | None:
+        """Return whether a message matches the filter; None if its expression has no answer."""
+        return self.filter is None or EXPRESSIONS[self.filter](message)
 
 
 @dataclass(frozen=True)
@@ -188,6 +198,8 @@ class State:
     dedup_max: int = 100_000  # as it was when the present handle was opened
     forgotten: Span = NOTHING
     dropped: Span = NOTHING  # by the present handle
+    filtered: Span = NOTHING  # by the present handle
+    without_answer: frozenset[int] = frozenset()  # of what the present handle has handed out
     has_priorities: bool = False
     read_end: int = 0  # the present handle has read the log up to here, at the least
     has_new_groups: bool = False  # made or deleted by the present handle
@@ -239,7 +251,13 @@ def course_in(state: State, group: Group, offset: int) -> Course:
     asked = message.not_before > message.put_at or message.order_key is not None or message.priority > 0
     place = "either" if asked or state.has_priorities else "log"
     at = message.not_before
-    return Course(ready_at=Span(at, at), place=place, rank=(offset, 0), may_be_gone=offset in group.missing)
+    return Course(
+        ready_at=Span(at, at),
+        place=place,
+        rank=(offset, 0),
+        may_be_gone=offset in group.missing,
+        is_left_out=group.answer(message) is False,
+    )
 
 
 def with_course(state: State, offset: int, course: Course) -> State:

@@ -26,6 +26,7 @@ from holdfast import (
 from holdfast.queue.inspect.browse import State
 from holdfast.queue.options.log_start import Start
 from holdfast.queue.options.queue_options import Mode
+from proof.second_model.expressions import EXPRESSIONS, REFUSED
 from support.builders.clocks import FakeClock
 from support.builders.handles import pass_over
 from support.owners.machine_link import Machines
@@ -91,6 +92,9 @@ class Player:
         self.changed: dict[str, Any] = {}
         self.group = "default"
         self.open()
+        if rng.random() < 0.4:
+            expression = rng.choice([*EXPRESSIONS])
+            self.make(lambda: self.queue.groups.create("other", filter=expression))
 
     def open(self, mode: Mode = "exclusive") -> None:
         """Open the queue, and forget what was in hand."""
@@ -159,6 +163,8 @@ class Player:
             wish["order_key"] = rng.choice(KEYS)
         if rng.random() < 0.15:
             wish["ttl"] = rng.choice([2, 10, 100])
+        if rng.random() < 0.5:
+            wish["headers"] = {"kind": rng.choice("ab")}
         return wish
 
     def puts(self) -> Callable[[], object]:
@@ -304,6 +310,7 @@ class Player:
         reason = rng.choice(["rejected", "max_deliveries", "expired", "lease_expired", "exception"])
         until = self.clock.time_ns() // 10**9 + rng.choice([2, 20])
         name, start = rng.choice(["other", "third"]), self.start()
+        expression = rng.choice([*EXPRESSIONS, REFUSED])
         verbs: list[Callable[[], object]] = [
             lambda: queue.dead.retry(offsets),
             lambda: queue.dead.retry(reason=reason),
@@ -312,6 +319,7 @@ class Player:
             queue.resume,
             queue.resume,
             lambda: queue.groups.create(name, start),
+            lambda: queue.groups.create(name, start, filter=expression),
             self.creates_with_settings(name, start),
             lambda: queue.groups.delete("third"),
             queue.groups.list,
@@ -367,11 +375,12 @@ class Player:
         """Choose the settings of a group to make."""
         rng, queue, is_there = self.rng, self.queue, name in self.groups()
         given = {each: rng.choice(OF_GROUP[each]) for each in rng.sample(sorted(OF_GROUP), 2)}
+        expression = rng.choice([None, *EXPRESSIONS])
 
         def create() -> None:
             if not is_there:
                 self.note({}, given, name)
-            queue.groups.create(name, start, **given)
+            queue.groups.create(name, start, filter=expression, **given)
 
         return create
 

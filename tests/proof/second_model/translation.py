@@ -10,7 +10,7 @@ from holdfast.queue.inspect.stats import QueueStats
 from proof.second_model.facts import SECOND_NS, DisagreementError
 from proof.second_model.history import Seen
 
-ASKS = ("payload", "delay", "not_before", "priority", "ttl", "order_key")
+ASKS = ("payload", "delay", "not_before", "priority", "ttl", "order_key", "headers")
 OPTIONS: tuple[str, ...] = ("max_deliveries", "lease_seconds", "dead_letter_seconds", "expired", "max_lag_bytes")
 OPTIONS += (
     "maxsize",
@@ -103,4 +103,4 @@ def offsets_of(which: Any) -> list[int] | None:
 def figures(found: QueueStats) -> dict[str, Any]:
     """Return figures by name."""
     names = ("depth", "in_flight", "delayed", "dead", "dropped", "next_offset", "first_offset", "lost", "paused")
-    return {name: getattr(found, name) for name in (*names, "dedup_forgotten", "skipped")}
+    return {name: getattr(found, name) for name in (*names, "dedup_forgotten", "skipped", "filtered", "filter_failed")}

@@ -138,7 +138,7 @@ def configuring(call: Reading) -> dict[str, Any]:
 
 def creating(call: Reading) -> dict[str, Any]:
     """Return how a group begins."""
-    return {**seeking(call), "settings": translation.settings(call["settings"] or {})}
+    return {**seeking(call), "settings": translation.settings(call["settings"] or {}), "filter": call["filter"]}
 
 
 def seeking(call: Reading) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from holdfast.queue.client import shared_consumer
 from holdfast.queue.client.link import OwnerLink
 from holdfast.queue.client.shared_engine import SharedEngine
 from holdfast.queue.consumer.read_side import ReadSide
+from support.builders.clocks import FakeClock
 from support.processes.threads import Threads, wait_until
 
 
@@ -306,6 +307,28 @@ def test_a_transaction_takes_over_a_message_that_one_before_gave_back(queue: Per
     second.put(b"d")
     second.commit()
     assert queue.get_many(9, timeout=0) == [b"d"]
+
+
+@pytest.mark.parametrize("is_client", [False, True])
+def test_the_lease_of_a_message_begins_again_when_a_transaction_gives_it_back(tmp_path: Path, is_client: bool) -> None:
+    """At the owner, too: no other consumer gets it while its receiver has it in hand."""
+    path, clock = tmp_path / "q", FakeClock()
+    with (
+        PersistentQueue(path, mode="shared", clock=clock, lease_seconds=10) as owner,
+        PersistentQueue(path, mode="shared", clock=clock) as client,
+    ):
+        queue = client if is_client else owner
+        queue.put(b"a")
+        delivery = queue.receive(timeout=0)
+        clock.advance(3)
+        tx = queue.begin()
+        tx.ack(delivery)
+        tx.abort()
+        clock.advance(9)
+        with pytest.raises(Empty):
+            owner.receive(timeout=0)
+        delivery.ack()
+        assert owner.stats().depth == 0
 
 
 def test_a_shutdown_waits_for_no_delivery_whose_lease_has_ended(tmp_path: Path) -> None:

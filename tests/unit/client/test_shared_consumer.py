@@ -492,11 +492,22 @@ def test_a_transaction_holds_deliveries_and_hands_them_back() -> None:
     with pytest.raises(StaleReceiptError, match="transaction"):
         first.ack()
     parts.side.hand_back([first, second], Holding())
-    assert first.holder is holder
+    assert (first.holder, parts.membership.settled) == (holder, [])
     parts.side.hand_back([first], holder)
     first.ack()
+    assert parts.membership.settled == [("extend", [0]), ("ack", [0])]
     parts.side.let_go([first, second], holder)
     assert parts.in_hand() == []
+
+
+def test_a_message_comes_back_from_a_transaction_though_no_owner_answers() -> None:
+    """What is left of its lease stays: the end of the transaction does not fail for that."""
+    parts, holder = Parts([b"a"]), Holding()
+    deliveries = parts.side.receive(1, 1.0)
+    parts.side.hold(deliveries, holder)
+    parts.membership.refusals = [RetryableError("no owner answers")]
+    parts.side.hand_back(deliveries, holder)
+    assert (deliveries[0].holder, parts.in_hand()) == (None, [0])
 
 
 def test_a_transaction_finishes_its_messages() -> None:

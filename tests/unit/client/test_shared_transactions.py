@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CommitUnknownError, DiskFullError, PersistentQueue, RetryableError, TransactionStateError
+from holdfast import (
+    CommitUnknownError,
+    DiskFullError,
+    LeaseExpiredError,
+    PersistentQueue,
+    RetryableError,
+    TransactionStateError,
+)
 from holdfast.queue.client import staging
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.protocol.prepared_verbs import HasSpace
@@ -67,6 +74,48 @@ def test_a_client_decides_what_it_prepared_with_an_owner_that_was_killed(tmp_pat
             queue.joint_commits.commit("app", 1, [chosen])
             assert drained(queue) == [b"b", b"c", b"d"]
             assert queue.prepared() == []
+
+
+# -- When a message was taken away -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ends", ["commit", "prepare"])
+@pytest.mark.parametrize("is_client", [False, True])
+def test_a_handle_remembers_that_a_message_of_its_transaction_was_taken_away(
+    tmp_path: Path, ends: str, is_client: bool
+) -> None:
+    """The owner says it once: it forgets what it has told."""
+    path = tmp_path / "q"
+    with PersistentQueue(path, mode="shared") as owner, PersistentQueue(path, mode="shared") as client:
+        queue = client if is_client else owner
+        queue.put(b"a")
+        delivery = queue.receive(timeout=0)
+        tx = queue.begin()
+        tx.ack(delivery)
+        owner.groups.seek("default", "earliest")
+        with pytest.raises(LeaseExpiredError):
+            getattr(tx, ends)()
+        tx.abort()
+        assert delivery.has_expired
+        again = queue.begin()
+        for verb in (delivery.ack, lambda: again.ack(delivery)):
+            with pytest.raises(LeaseExpiredError):
+                verb()
+        again.abort()
+        assert queue.get(timeout=0) == b"a"
+
+
+def test_a_commit_that_is_tried_again_says_the_same_of_a_message_that_was_taken_away(tmp_path: Path) -> None:
+    """The transaction is open until it is aborted."""
+    with PersistentQueue(tmp_path / "q", mode="shared") as queue:
+        queue.put(b"a")
+        tx = queue.begin()
+        tx.ack(tx.receive(timeout=0))
+        queue.groups.seek("default", "earliest")
+        for _ in range(2):
+            with pytest.raises(LeaseExpiredError):
+                tx.commit()
+        tx.abort()
 
 
 # -- When no answer comes --------------------------------------------------------------------------------------------

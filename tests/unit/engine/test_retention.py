@@ -471,6 +471,33 @@ def test_expired_messages_become_dead_letters_without_a_consumer(
         assert asleep.get_many(9) == [b"a", b"b"]
 
 
+@pytest.mark.extra("filter")
+@pytest.mark.parametrize("expired", ["drop", "dead"])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_of_a_group_with_a_filter_a_pass_ends_what_was_handed_out(
+    opened: Any, clock: FakeClock, expired: str, is_open: bool
+) -> None:
+    """Who reads the others knows whether it gets them: what does not match is no dead letter, nor dropped."""
+    queue = opened()
+    queue.groups.create("large", filter="size > 1", expired=expired)
+    queue.put_many([Put(payload, ttl=60) for payload in (b"a", b"bb")])
+    with open_beside(queue, "large") as large:
+        large.receive().nack(0)
+    queue.put_many([Put(payload, ttl=60) for payload in (b"c", b"dd")])
+    beside = [open_beside(queue, "large")] if is_open else []
+    clock.advance(HOUR)
+    pass_over(queue)
+    for each in beside:
+        each.close()
+    with open_beside(queue, "large") as large:
+        assert [each.offset for each in large.dead.list()] == ([1] if expired == "dead" else [])
+        assert large.stats().depth == 2
+        with pytest.raises(Empty):
+            large.get(timeout=0)
+        assert [each.offset for each in large.dead.list()] == ([1, 3] if expired == "dead" else [])
+        assert (large.stats().filtered, large.stats().depth) == (1, 0)
+
+
 def test_a_message_in_hand_ends_once_it_is_given_back(opened: Any, clock: FakeClock) -> None:
     """Not in its receiver's hands, and not while a transaction holds it."""
     queue = opened(lease_seconds=DAY, backoff=[0])

@@ -13,6 +13,7 @@ from holdfast import (
     PersistentQueue,
     RecordTooLargeError,
 )
+from holdfast.queue.options.queue_options import Mode
 from support.processes.children import Signal, child
 from support.processes.threads import Threads
 
@@ -66,6 +67,35 @@ def test_max_bytes_blocks_put_until_a_data_file_is_retired(tmp_path: Path, threa
         assert queue.stats().bytes_on_disk <= max_bytes
     with pytest.raises(ConfigError):
         PersistentQueue(tmp_path / "other", mode="exclusive", data_file_bytes=FILE_BYTES, max_bytes=FILE_BYTES)
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_max_bytes_bounds_a_transaction_that_finishes_as_many_messages_as_it_puts(tmp_path: Path, mode: Mode) -> None:
+    """Their data files are there still; and one that only acknowledges needs no space."""
+    max_bytes = 2 * FILE_BYTES
+    with PersistentQueue(tmp_path / "q", mode=mode, data_file_bytes=FILE_BYTES, max_bytes=max_bytes) as queue:
+        with suppress(Full):
+            while True:
+                queue.put(bytes(1000), timeout=0)
+        with queue.transaction(timeout=0.2) as tx:
+            tx.ack(tx.receive(timeout=0))
+        tx = queue.begin(timeout=0.2)
+        tx.ack(tx.receive(timeout=0))
+        tx.put(bytes(1000))
+        with pytest.raises(Full):
+            tx.commit()
+        assert queue.stats().bytes_on_disk <= max_bytes
+
+
+def test_a_transaction_that_frees_its_own_space_commits_above_a_bound_that_was_lowered(tmp_path: Path) -> None:
+    """It makes nothing worse."""
+    with PersistentQueue(tmp_path / "q", mode="exclusive", maxsize=3) as queue:
+        queue.put_many([b"a", b"b", b"c"])
+        queue.configure(maxsize=1)
+        with queue.transaction() as tx:
+            tx.ack(tx.receive(timeout=0))
+            tx.put(b"d")
+        assert queue.get_many(9, timeout=0) == [b"b", b"c", b"d"]
 
 
 @pytest.mark.parametrize("owner", ["producer", "consumer"])

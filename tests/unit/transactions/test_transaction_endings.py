@@ -30,6 +30,21 @@ def test_closing_aborts_what_is_open(count: int) -> None:
         assert not [path for path in storage.tree() if path.suffix in {".staging", ".batch"}]
 
 
+@pytest.mark.parametrize("ending", [lambda queue: queue.close(), lambda queue: queue.commit_prepared("a")])
+def test_an_exception_comes_out_of_a_block_that_cannot_be_aborted_any_more(
+    ending: Callable[[PersistentQueue], object],
+) -> None:
+    """It has a note of why the prepared transaction is not aborted."""
+    with open_queue(SimulatedStorage()) as queue:
+        tx = queue.begin()
+        tx.prepare("a")
+        ending(queue)
+        with pytest.raises(ZeroDivisionError) as caught, tx:
+            raise ZeroDivisionError
+        (note,) = caught.value.__notes__
+        assert note.startswith("transaction a is not aborted: ")
+
+
 def test_closing_leaves_what_is_prepared() -> None:
     """The transaction of a closed queue decides nothing more; whoever opens the queue does."""
     storage = SimulatedStorage()

@@ -144,8 +144,14 @@ class GroupProgress:
             return False
         return self.deliveries.get(offset, 0) > 0 or self.returned.get(offset, (0, 0))[0] < expires_ns
 
-    def may_end(self, offset: int) -> bool:
-        """Whether a message can still end by its time to live: it is not finished, no dead letter, and not held."""
+    def may_end(self, offset: int, *, is_filtered: bool = False) -> bool:
+        """Whether a message can still end by its time to live: it is not finished, no dead letter, and not held.
+
+        ``is_filtered``: the group has a filter. Then only one that was handed out can: whether the group gets another
+        one is not known.
+        """
+        if is_filtered and offset not in self.deliveries:
+            return False
         return not (self.is_finished(offset) or offset in self.dead or self.is_held(offset))
 
     def unfinished_in(self, first: int, end: int) -> int:

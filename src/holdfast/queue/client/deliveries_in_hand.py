@@ -201,11 +201,15 @@ class DeliveriesInHand:
         self._upkeep.wake()
 
     def hand_back(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
-        """Give deliveries that a transaction had taken over back to their receiver."""
+        """Give deliveries that a transaction had taken over back to their receiver; their leases begin again."""
         with self._lock:
-            for delivery in deliveries:
-                if delivery.holder is holder and not delivery.is_settled:
-                    delivery.holder = None
+            back = [each for each in deliveries if each.holder is holder and not each.is_settled]
+            for delivery in back:
+                delivery.holder = None
+        self.begin_leases_again(back)
+
+    def begin_leases_again(self, deliveries: Sequence[Delivery]) -> None:
+        """Have the owner lease messages for as long as before, from now on."""
 
     def let_go(self, deliveries: Sequence[Delivery], holder: Holder) -> None:
         """Let the leases of a transaction's messages run out: the owner could not be told."""

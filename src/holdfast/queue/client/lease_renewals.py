@@ -54,10 +54,10 @@ class LeaseRenewals:
                 due = min(due, now + left_seconds / _RENEWALS)
             elif left_seconds > 0:  # its block may be entered at any time before the lease ends
                 due = min(due, now + max(left_seconds * LOOK, each.lease_seconds / _LOOKS_MAX))
-        self._renew(in_need)
+        self.renew(in_need)
         return due
 
-    def _renew(self, deliveries: Sequence[Delivery]) -> None:
+    def renew(self, deliveries: Sequence[Delivery]) -> None:
         """Extend leases, in one request for each length; one that was taken away stays so."""
         left = [each for each in deliveries if not each.is_settled]
         for seconds in {each.lease_seconds for each in left}:
@@ -66,7 +66,7 @@ class LeaseRenewals:
                 self._extend(alike, seconds)
             except StaleReceiptError:  # and none of them is extended
                 for each in alike if len(alike) > 1 else ():
-                    self._renew((each,))
+                    self.renew((each,))
                 continue
             with self._lock:
                 self._leases.grant([each for each in alike if not each.is_settled], seconds)

@@ -384,6 +384,11 @@ class SharedConsumer(DeliveriesInHand):
         except SessionLostError as error:
             raise self.lose_all(deliveries) from error
 
+    def begin_leases_again(self, deliveries: Sequence[Delivery]) -> None:
+        """Have the owner lease messages anew; what it cannot be told keeps what is left of its lease."""
+        with suppress(HoldfastError):
+            self._renewals.renew(deliveries)
+
     def redacted(self, failure: Failure) -> Failure:
         """Return a failure with texts that may be stored and logged."""
         return redacted(failure, self._redact)

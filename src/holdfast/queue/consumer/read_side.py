@@ -1156,7 +1156,7 @@ class ReadSide:
     def may_expire(self, offset: int) -> bool:
         """Whether a message can still end by its time to live."""
         with self._take_lock:
-            return self._progress.may_end(offset)
+            return self._progress.may_end(offset, is_filtered=self._filter is not None)
 
     def expire(self, found: Sequence[tuple[Record, int]]) -> None:
         """End those of these messages that have expired, each with its time: there may be no taker that comes to them.
@@ -1170,7 +1170,7 @@ class ReadSide:
             ended = [
                 (record, EXPIRED)
                 for record, expires_ns in found
-                if progress.may_end(record[0])
+                if progress.may_end(record[0], is_filtered=self._filter is not None)
                 and record[0] not in self._leases.by_offset
                 and progress.is_over(record[0], expires_ns, now)
             ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, overload
 
-from holdfast.errors import LeaseExpiredError, StaleReceiptError
+from holdfast.errors import HoldfastError, LeaseExpiredError, StaleReceiptError
 from holdfast.persistence.format.constants import SESSION_SHIFT
 from holdfast.persistence.format.message_headers import decode_headers
 from holdfast.persistence.log.log_reader import Record
@@ -224,7 +224,7 @@ class Delivery(Generic[Body]):
             elif error is None:
                 self.ack()
             elif not self.has_expired:
-                self._deliverer.nack((self,), None, failure_of(error))
+                _fail(self._deliverer, (self,), error)
         finally:
             self.is_open = False  # not before: it does not run out in its last moment
 
@@ -305,11 +305,29 @@ class DeliveryBatch(Sequence[Delivery[Body]]):
             if error is None:
                 self.ack()
             else:
-                left = [each for each in self._unsettled() if not each.has_expired]
-                self._deliverer.nack(left, None, failure_of(error))
+                _fail(self._deliverer, [each for each in self._unsettled() if not each.has_expired], error)
         finally:
             for delivery in self._deliveries:
                 delivery.is_open = False
+
+
+def _fail(deliverer: Deliverer, deliveries: Sequence[Delivery], error: BaseException) -> None:
+    """Give back what has failed by the exception of a block, which comes out of it whatever happens here.
+
+    What was taken away meanwhile keeps none of the others. The exception gets a note of it, and of each other error.
+    """
+    failure, left = failure_of(error), deliveries
+    while left:
+        try:
+            deliverer.nack(left, None, failure)
+            return
+        except StaleReceiptError as stale:
+            error.add_note(f"not given back: {stale}")
+            offset = stale.context.get("offset", left[0].offset)
+            left = [each for each in left if each.offset != offset]
+        except HoldfastError as refusal:
+            error.add_note(f"not given back: {refusal}")
+            return
 
 
 def by_queue(deliveries: Iterable[Delivery[Body]]) -> list[DeliveryBatch[Body]]:

@@ -136,6 +136,9 @@ class Consumer(Protocol):
 
     def held_by(self, holder: Holder) -> list[Delivery]: ...
 
+    def note_lost(self, deliveries: Sequence[Delivery], error: BaseException) -> None:
+        """Take note of a delivery that the owner has taken away, if an error says so."""
+
     def end_committed(self, deliveries: Sequence[Delivery]) -> None:
         """Note that a transaction has finished messages."""
 

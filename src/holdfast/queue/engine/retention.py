@@ -30,7 +30,7 @@ from holdfast.queue.engine.handle_settings import stored_queue_settings, stored_
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.put_options import as_ns
 from holdfast.queue.options.retention import lag_of
-from holdfast.queue.options.settings import DEFAULTS, Settings, read_stored
+from holdfast.queue.options.settings import DEFAULTS, FILTER, Settings, read_stored
 from holdfast.queue.verbs.verb_log import Asker, logged
 from holdfast.threads import start_thread
 
@@ -198,9 +198,10 @@ class RetentionPass:
         side = handle.group_readers.get(info.name)
         if side is not None:
             side.sweep()
-            return _Attended(info.name, info.group_id, settings, side.progress, side)
+            return _Attended(info.name, info.group_id, settings, side.progress, side, is_filtered=False)
         reader = progress_reader(handle.storage, handle.directory, handle.queue_id, info)
-        return _Attended(info.name, info.group_id, settings, reader.refresh(), None)
+        is_filtered = FILTER in (info.settings or {})
+        return _Attended(info.name, info.group_id, settings, reader.refresh(), None, is_filtered)
 
     def _expired(self, groups: Sequence[_Attended]) -> list[tuple[Record, int]]:
         """Return messages whose time to live is over, for any of these groups."""
@@ -230,7 +231,8 @@ class RetentionPass:
         handle, now_ns = self._handle, self._handle.clock.time_ns()
 
         def changes(progress: GroupProgress) -> list[Change]:
-            return [*_ended(progress, settings, expired, now_ns), *skipped_changes(progress, end)]
+            may_end = partial(progress.may_end, is_filtered=group.is_filtered)
+            return [*_ended(progress, settings, expired, now_ns, may_end), *skipped_changes(progress, end)]
 
         new = changes(group.progress)
         storage, directory, name = handle.storage, handle.directory, group.name
@@ -293,23 +295,31 @@ def _compact(
 
 
 class _Attended(NamedTuple):
-    """A group in a pass; its settings are None if they were lost: what they keep is not known."""
+    """A group in a pass; its settings are None if they were lost: what they keep is not known.
+
+    ``is_filtered``: it has a filter, and no consumer here, which would know.
+    """
 
     name: str
     life: bytes
     settings: Settings | None
     progress: GroupProgress
     side: ReadSide | None
+    is_filtered: bool
 
     def may_expire(self, offset: int) -> bool:
         """Whether a message can still end by its time to live; without a consumer none that is in hand does."""
         if self.side is not None:
             return self.side.may_expire(offset)
-        return self.progress.may_end(offset) and not self.progress.is_out(offset)
+        return self.progress.may_end(offset, is_filtered=self.is_filtered) and not self.progress.is_out(offset)
 
 
 def _ended(
-    progress: GroupProgress, settings: Settings, expired: Sequence[tuple[Record, int]], now_ns: int
+    progress: GroupProgress,
+    settings: Settings,
+    expired: Sequence[tuple[Record, int]],
+    now_ns: int,
+    may_end: Callable[[int], bool],
 ) -> list[Change]:
     """Return the entries that finish old dead letters, and end what has expired and is not in hand."""
     old_ns = now_ns - as_ns(settings["dead_letter_seconds"], "dead_letter_seconds")
@@ -317,9 +327,7 @@ def _ended(
     over = [
         record[0]
         for record, expires_ns in expired
-        if progress.may_end(record[0])
-        and not progress.is_out(record[0])
-        and progress.is_over(record[0], expires_ns, now_ns)
+        if may_end(record[0]) and not progress.is_out(record[0]) and progress.is_over(record[0], expires_ns, now_ns)
     ]
     if settings["expired"] == "drop":
         return done_changes(sorted([*old, *over]))

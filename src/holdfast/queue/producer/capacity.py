@@ -67,7 +67,7 @@ class Capacity:
 
     def has_space(self, count: int, size_bytes: int) -> bool:
         """Whether ``count`` messages of ``size_bytes`` in all may be put now."""
-        if self.maxsize and self._depth() + count > self.maxsize:
+        if self.maxsize and count and self._depth() + count > self.maxsize:
             return False
         if self.max_bytes is None or self._disk_bytes(size_bytes) <= self.max_bytes:
             return True

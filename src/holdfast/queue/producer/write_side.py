@@ -161,10 +161,11 @@ class WriteSide(Upkeep):
     def wait_for_space(self, count: int, size: int, timeout: float | None) -> None:
         """Return once a bounded queue has space for a batch; raises queue.Full after ``timeout`` seconds.
 
-        Raises queue.ShutDown or ClosedError if nothing can be put any more.
+        ``count`` of 0: as many messages are finished with it as it has, and its bytes need space all the same. Raises
+        queue.ShutDown or ClosedError if nothing can be put any more.
         """
         capacity = self._capacity
-        if capacity.is_bounded and count:
+        if capacity.is_bounded and size:
             capacity.check_fits(count)
             deadline = None if timeout is None else time.monotonic() + timeout
             while self._lifecycle.refusal is None and not capacity.has_space(count, size):

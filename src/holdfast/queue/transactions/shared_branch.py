@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from holdfast.errors import LeaseExpiredError
 from holdfast.persistence.format.commit_record import CommitRecord, Participant, PartOf
 from holdfast.persistence.log.pending_commit_records import DurabilityCheck
-from holdfast.queue.dispatch.delivery import Holder
+from holdfast.queue.dispatch.delivery import Delivery, Holder
 from holdfast.queue.engine.ports import Consumer, Producer
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.producer.nonces import next_nonce
@@ -39,11 +41,12 @@ class SharedBranch(Branch):
         producer, consumer = self._ports()
         receipts = [(each.number, each.offset) for each in acked]
         rest = (consumer.group, receipts, timeout, participants)
-        if self._writer is None:
-            offsets = producer.commit(nonce, transaction_id, self._payloads, self._headers, *rest)
-        else:
-            offsets = producer.commit_staged(self._spill(), nonce, transaction_id, *rest)
-            self._writer = None
+        with self._hearing(consumer, acked):
+            if self._writer is None:
+                offsets = producer.commit(nonce, transaction_id, self._payloads, self._headers, *rest)
+            else:
+                offsets = producer.commit_staged(self._spill(), nonce, transaction_id, *rest)
+                self._writer = None
         consumer.end_committed(acked)
         self.acked = {}
         return offsets
@@ -55,11 +58,22 @@ class SharedBranch(Branch):
         receipts = [(each.number, each.offset) for each in acked]
         commit_record = self._waiting_record(transaction_id, coordinator, part_of)
         writer = self._spill() if self._stages else None
-        self._staged = producer.prepare(writer, commit_record, consumer.group, receipts)
+        with self._hearing(consumer, acked):
+            self._staged = producer.prepare(writer, commit_record, consumer.group, receipts)
         self._writer = None
         self.has_voted = bool(acked)
         self._prepared_id = transaction_id
         consumer.end_committed(acked)
+
+    @contextmanager
+    def _hearing(self, consumer: Consumer, acked: Sequence[Delivery]) -> Iterator[None]:
+        """Refuse if this handle knows that a message was taken away; take note of it if the owner says so."""
+        consumer.check(acked, self._holder)
+        try:
+            yield
+        except LeaseExpiredError as error:
+            consumer.note_lost(acked, error)
+            raise
 
     def commit_prepared(self) -> range:
         """Have the part follow a commit of another queue, durably; return the offsets of its puts."""

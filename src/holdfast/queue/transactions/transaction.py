@@ -242,7 +242,10 @@ class TransactionBase(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, unless the block ended in an exception, it is decided already, or a joint commit will decide it."""
+        """Commit, unless the block ended in an exception, it is decided already, or a joint commit will decide it.
+
+        The exception comes out: it gets a note if the transaction stays prepared, as it cannot be aborted now.
+        """
         if self._is_part:
             return
         if error is None:
@@ -250,7 +253,10 @@ class TransactionBase(ABC):
                 self.commit()
         elif self.state in (State.OPEN, State.PREPARED):
             self._failure = failure_of(error)
-            self.abort()
+            try:
+                self.abort()
+            except HoldfastError as refusal:
+                error.add_note(f"transaction {self.id} is not aborted: {refusal}")
 
 
 class Transaction(TransactionBase):
@@ -354,6 +360,8 @@ class Transaction(TransactionBase):
         ------
         TransactionStateError
             The id is in doubt already, the transaction is not open, or that version was committed before.
+        StaleReceiptError
+            A message is not the transaction's any more; it is aborted.
         DiskFullError, StorageError
             It is not prepared, but aborted: nothing has happened. After this returned, committing needs no space.
         CommitUnknownError, PoisonedError

@@ -63,7 +63,7 @@ def ends_of(state: State, offset: int, course: Course, now: Now) -> frozenset[st
     """Return how a message may have ended by now."""
     if course.state == "dead":
         return frozenset({"swept"} if may_be_swept(state, offset, now) else ())
-    if course.state != "waiting":
+    if course.state != "waiting" or course.is_left_out:
         return frozenset()
     ends = may_be_dead(state, offset, now)
     kept_ns = round(state.options.dead_letter_seconds * SECOND_NS)

@@ -18,7 +18,7 @@ def may_be_dead(state: State, offset: int, now: Now) -> set[str]:
     course = state.course(offset)
     if course.state == "dead":
         return set(course.reasons)
-    if not is_passing(state, offset, now):
+    if course.is_left_out or not is_passing(state, offset, now):
         return set()
     if course.state == "leased":
         return {"lease_expired"}
@@ -31,10 +31,12 @@ def may_be_dead(state: State, offset: int, now: Now) -> set[str]:
 
 
 def may_be_swept(state: State, offset: int, now: Now) -> bool:
-    """Whether a letter was kept for long enough: swept "when it takes messages"."""
+    """Whether a letter may be gone: kept for long enough, and swept "when it takes messages"; or its message was."""
     course = state.course(offset)
-    return "swept" in course.perhaps or now.wall >= course.dead_at.low + round(
-        state.options.dead_letter_seconds * SECOND_NS
+    return (
+        course.may_be_gone
+        or "swept" in course.perhaps
+        or now.wall >= course.dead_at.low + round(state.options.dead_letter_seconds * SECOND_NS)
     )
 
 
@@ -90,7 +92,7 @@ def changed(state: State, call: Call, answer: Answer) -> tuple[State, ...]:
     expect(answer.error is None, DEAD, "how many there were", answer)
     every = range(len(state.messages))
     found: list[tuple[State, int]] = [(state, 0)]
-    for offset in every if call["offsets"] is None else dict.fromkeys(call["offsets"]):
+    for offset in every if call["offsets"] is None else sorted(set(call["offsets"])):  # "in which they were put"
         if offset in every:
             found = [after for one, count in found for after in either_way(one, count, offset, call)]
     counts = {count for _, count in found}

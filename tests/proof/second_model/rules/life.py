@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from proof.second_model.expressions import EXPRESSIONS
 from proof.second_model.facts import (
     NOTHING,
     Course,
@@ -36,7 +37,13 @@ def resume(state: State, call: Call, answer: Answer) -> State:
 
 def create_group(state: State, call: Call, answer: Answer) -> State:
     """Judge groups.create: "return the offset where it starts. Nothing happens where it exists"."""
-    rule, name = "Groups.create", call["name"]
+    rule, name, expression = "Groups.create", call["name"], call["filter"]
+    if expression not in (None, *EXPRESSIONS):
+        expect(answer.error == "ConfigError", 'filters.md "Expressions"', "ConfigError", answer)
+        return state
+    if name in state.groups and expression not in (None, state.groups[name].filter):
+        expect(answer.error == "ConfigError", 'filters.md "What is promised"', "ConfigError", answer)
+        return state
     if name in state.groups:
         expect(answer.error is None, rule, "nothing happens", answer)
         return state
@@ -47,7 +54,7 @@ def create_group(state: State, call: Call, answer: Answer) -> State:
     there = kept(state, call.now)  # what everybody has finished may be there still, or not any more
     judge_start(state, call, answer.value, there, answer)
     missing = frozenset(range(answer.value, len(state.messages))) - there
-    group = Group(start=answer.value, missing=missing, settings=call["settings"] or {})
+    group = Group(start=answer.value, missing=missing, settings=call["settings"] or {}, filter=expression)
     return with_group(replace(state, has_new_groups=True), group, name)
 
 
@@ -127,6 +134,9 @@ def vague(state: State) -> State:
             again = course._replace(state="waiting", times=times, ready_at=NOTHING, place="either", dead_at=NOTHING)
             again = again._replace(reasons=frozenset(), perhaps=course.reasons, defies_expiry=None, detail=None)
             state = with_course(state, offset, again)
+        elif "filtered" in course.reasons:  # "messages that were filtered may be read again"
+            again = course._replace(state="waiting", place="either", reasons=frozenset(), is_left_out=True)
+            state = with_course(state, offset, again)
         elif "dropped" in course.reasons:  # how durable that is is not said
             again = course._replace(state="waiting", place="either", reasons=frozenset(), perhaps=course.reasons)
             state = with_course(state, offset, again)
@@ -160,6 +170,8 @@ def open_again(state: State, call: Call, answer: Answer) -> State:
         end="",
         sweeps_from=call.now.wall,
         dropped=NOTHING,
+        filtered=NOTHING,
+        without_answer=frozenset(),
         forgotten=Span(0, len(state.ids)),
         has_new_groups=False,
     )

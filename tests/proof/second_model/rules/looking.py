@@ -117,6 +117,8 @@ def numbers(state: State, now: Now) -> dict[str, Span]:
         and offset < state.read_end
         and not may_have_ended(state, offset, now)
     ]
+    left_out = sum(courses[offset].is_left_out for offset in unfinished)
+    without = sum(state.own.answer(message) is None for message in state.messages)
     dead = Span(surely_dead(state, now), perhaps_dead(state, now))
     return {
         "depth": Span(len(unfinished) - unsure, len(unfinished)),
@@ -124,6 +126,9 @@ def numbers(state: State, now: Now) -> dict[str, Span]:
         "delayed": Span(len(read), len(waiting)),
         "dead": dead,
         "dropped": Span(state.dropped.low, state.dropped.high + unsure),
+        "filtered": Span(state.filtered.low, state.filtered.high + left_out),
+        # A look ahead for priorities may come by a message before those in front of it, which are not counted then.
+        "filter_failed": Span(0 if state.has_priorities else len(state.without_answer), without),
         "next_offset": Span(len(state.messages), len(state.messages)),
         "dedup_forgotten": state.forgotten,
         "skipped": state.own.skipped,
@@ -139,6 +144,7 @@ def stats(state: State, call: Call, answer: Answer) -> State:
     # What has ended since was in the depth, and is dead or dropped now: no message is nowhere.
     unfinished = numbers(state, call.now)["depth"].high
     ended = seen["dead"] - surely_dead(state, call.now) + seen["dropped"] - state.dropped.low
+    ended += seen["filtered"] - state.filtered.low
     blurred = state.own.blurred + died_and_swept(state, call.now)
     is_whole = unfinished - ended - blurred <= seen["depth"] <= unfinished - min(ended, 0)
     expect(is_whole, "QueueStats: depth, dead and dropped", f"{unfinished} - {ended}", answer)
@@ -174,7 +180,7 @@ def empty(state: State, call: Call, answer: Answer) -> State:
     taken = unpaused(state)
     if certain(taken, call.now):
         expect(answer.value is False, "PersistentQueue.empty", False, answer)
-    elif not possible(taken, call.now):
+    elif not possible(taken, call.now) and not any(state.course(offset).is_left_out for offset in state.live()):
         expect(answer.value is True, "PersistentQueue.empty", True, answer)
     return state
 

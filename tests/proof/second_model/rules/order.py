@@ -10,6 +10,8 @@ def availability(state: State, offset: int, now: Now) -> str:
     if state.own.pause is not None:
         return NO
     course = state.course(offset)
+    if course.is_left_out:
+        return NO
     if course.state == "leased":
         may_have_run_out = course.lease is not None and now.mono >= course.lease.low
         return POSSIBLE if may_have_run_out and doom(state, course) != CERTAIN else NO
@@ -41,8 +43,10 @@ def expiry(state: State, offset: int, now: Now) -> str:
 
 
 def is_passing(state: State, offset: int, now: Now) -> bool:
-    """Whether a message may become a dead letter, or be dropped, when a consumer comes by."""
+    """Whether a message may become a dead letter, or be dropped or left out, when a consumer comes by."""
     course = state.course(offset)
+    if course.is_left_out:
+        return True
     if course.state == "leased" and course.lease is not None and now.mono >= course.lease.low:
         return doom(state, course) != NO
     if course.state != "waiting":
@@ -60,7 +64,7 @@ def has_turn(state: State, offset: int, now: Now) -> str:
         if state.messages[other].order_key != key or other == offset:
             continue
         course = state.course(other)
-        if course.state == "dead":
+        if course.state == "dead" or course.is_left_out:
             continue
         if either_first(mine, course):
             turn = POSSIBLE

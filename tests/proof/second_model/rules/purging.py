@@ -6,7 +6,7 @@ from dataclasses import replace
 from proof.second_model.facts import Now, State, expect, with_course, with_group
 from proof.second_model.history import Answer, Call
 from proof.second_model.rules.order import CERTAIN, availability, is_passing, possible
-from proof.second_model.rules.taking import came_by
+from proof.second_model.rules.taking import came_by, without_left_out
 from proof.second_model.rules.transitions import brought_up_to, finished, read_anew, without_leases
 
 PURGE = 'work-queue.md "Purge"'
@@ -70,6 +70,7 @@ def having_purged(before: State, state: State) -> State:
 def without_what_is_ready(state: State, now: Now) -> tuple[State, int]:
     """Finish what is surely ready, until nothing is: the next one of an order key is ready once the first is done."""
     count, before = 0, None
+    state = without_left_out(state)
     while state is not before:
         before = state
         for offset in state.live():

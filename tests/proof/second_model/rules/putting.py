@@ -21,6 +21,7 @@ def ask_of(options: dict[str, Any], now: Now) -> Ask:
         expires=None if ttl is None else now.wall + round(ttl * SECOND_NS),
         priority=options.get("priority") or 0,
         order_key=options.get("order_key"),
+        headers=tuple(sorted(options.get("headers", {}).items())),
     )
 
 

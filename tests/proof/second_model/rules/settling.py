@@ -130,11 +130,10 @@ def with_receipt(state: State, receipt: int, *, is_in_block: bool) -> State:
 
 def leave(state: State, call: Call, answer: Answer) -> State:
     """Judge the end of a ``with`` block: acknowledged, or given back as failed after an exception."""
-    if has_run_out(state, call["receipts"]) and answer.error == "LeaseExpiredError" and call["is_shared"]:
-        return state  # "Batches": "they raise LeaseExpiredError, and nothing has changed"; the owner tells
     if is_of_ended_transaction(state, call["receipts"]) and answer.error is None:
         return state  # it was the transaction's, which says so
-    if has_run_out(state, call["receipts"]) and not call["error"]:
+    is_told_at_commit = call["is_shared"] and answer.error is None and is_of_transaction(state, call["receipts"])
+    if has_run_out(state, call["receipts"]) and not call["error"] and not is_told_at_commit:
         expect(answer.error == "LeaseExpiredError", 'work-queue.md "Leases"', "LeaseExpiredError", answer)
         return state
     number = timed_out(state, call)
@@ -144,8 +143,9 @@ def leave(state: State, call: Call, answer: Answer) -> State:
     expect(answer.error is None, 'work-queue.md "Leases"', "the block is left", answer)
     for receipt in call["receipts"]:
         state = with_receipt(state, receipt, is_in_block=False)
-        number = state.receipts[receipt].transaction
-        if number is not None and not call["error"]:
+        known = state.receipts[receipt]
+        number = known.was_of if known.transaction is None else known.transaction
+        if number in state.transactions and not call["error"]:
             state = acknowledged_inside(state, number, receipt)
     for receipt in unsettled(state, call["receipts"]):
         offset = state.receipts[receipt].offset
@@ -163,6 +163,12 @@ def is_of_ended_transaction(state: State, receipts: Iterable[int]) -> bool:
     taken = [state.receipts[receipt].was_of for receipt in receipts]
     known = [state.transactions[number] for number in taken if number is not None and number in state.transactions]
     return len(known) == len(taken) and all(tx.state != "open" for tx in known)
+
+
+def is_of_transaction(state: State, receipts: Iterable[int]) -> bool:
+    """Whether all of these that were taken away are a transaction's: replay.md, "Moving a group"."""
+    taken = [state.receipts[receipt] for receipt in receipts if state.receipts[receipt].state == "run_out"]
+    return all(receipt.was_of is not None for receipt in taken)
 
 
 def timed_out(state: State, call: Call) -> int | None:

@@ -27,12 +27,31 @@ def nothing_came(state: State, answer: Answer, now: Now) -> State:
     expect(not certain(state, now), NEXT, f"one of {possible(state, now)}", answer)
     if state.own.pause is not None:
         return state
-    state = replace(swept(state, now), read_end=len(state.messages))
+    state = without_left_out(replace(swept(state, now), read_end=len(state.messages)))
     for offset in state.live():
         course = state.course(offset)
         if course.state == "waiting" and course.ready_at.high <= now.wall and is_passing(state, offset, now):
             state = came_by(state, offset, now)
     return state
+
+
+def without_left_out(state: State) -> State:
+    """End what does not match the group's filter: "a take reads as far as it has to", here to the end of the log."""
+    for offset in state.live():
+        course = state.course(offset)
+        if course.is_left_out:
+            is_sure = not state.own.blurred and not course.may_be_gone  # else an earlier handle may have done it
+            low, high = state.filtered
+            state = replace(finished(state, offset), filtered=Span(low + is_sure, high + 1))
+            state = with_course(state, offset, state.course(offset)._replace(reasons=frozenset({"filtered"})))
+    return state
+
+
+def noted(state: State, offset: int) -> State:
+    """Note that a message was handed out for which the filter has no answer."""
+    if state.own.answer(state.messages[offset]) is not None:
+        return state
+    return replace(state, without_answer=state.without_answer | {offset})
 
 
 def came_by(state: State, offset: int, now: Now) -> State:
@@ -92,7 +111,7 @@ def get(state: State, call: Call, answer: Answer) -> State:
         payloads = {state.messages[offset].payload: offset for offset in come_next(taken, call.now)}
         expect(payload in payloads, NEXT, sorted(payloads.items()), answer)
         offset = payloads[payload]
-        state = finished(run_out_unseen(state, offset, call.now), offset)
+        state = noted(finished(run_out_unseen(state, offset, call.now), offset), offset)
         taken = with_course(taken, offset, taken.course(offset)._replace(state="leased", lease=None))
     return having_read(state)
 
@@ -132,7 +151,13 @@ def receive(state: State, call: Call, answer: Answer) -> State:
         before = alone
         batch.append(seen.offset)
         state = handed_out(
-            state, seen.offset, seen.receipt or 0, seen.delivery_count, call.now, lease_ns, call["transaction"]
+            noted(state, seen.offset),
+            seen.offset,
+            seen.receipt or 0,
+            seen.delivery_count,
+            call.now,
+            lease_ns,
+            call["transaction"],
         )
     return having_read(state)
 

@@ -21,6 +21,7 @@ from proof.second_model.rules.transitions import (
 STATES = 'transactions.md "States"'
 ENDS = 'transactions.md "What it means"'
 REMEMBERED = 'transactions.md "What is remembered"'
+FAILS = "TransactionBase.__exit__: the exception comes out"
 BOUNDED = 'transactions.md "Bounded queues"'
 MOVED = 'replay.md "Moving a group": an open transaction that has taken messages'
 
@@ -42,6 +43,9 @@ def verb(state: State, call: Call, answer: Answer) -> State:
     legal = {"open": set(VERBS), "prepared": {"commit", "abort"}, "committed": {"commit"}, "aborted": {"abort"}}
     name = call.verb.removeprefix("tx_").replace("fail", "abort")
     if answer.error == "TransactionStateError" and name == "ack" and tx.state == "open" and is_anothers(state, call):
+        return state
+    if call.verb == "tx_fail" and (is_of_another(state, tx, call["tx"]) or is_decided_otherwise(state, tx, name)):
+        expect(answer.error is None, FAILS, "the exception of the block", answer)
         return state
     if is_of_another(state, tx, call["tx"]) and name in legal["prepared"]:
         return again(state, tx, call, answer, {"commit": "committed", "abort": "aborted"}[name])
@@ -223,8 +227,7 @@ def tx_prepare(state: State, tx: Tx, call: Call, answer: Answer) -> State:
     """Judge prepare: durable and undecided; its messages stay taken, its puts invisible."""
     if is_taken_away(state, tx, tx.acknowledged) and answer.error not in ("Full", "RecordTooLargeError"):
         expect(answer.error == "LeaseExpiredError", MOVED, "LeaseExpiredError", answer)
-    if answer.error == "LeaseExpiredError" and is_taken_away(state, tx, tx.received):
-        return state
+        return aborted(state, call["tx"], call.now)  # "What can go wrong": "the same from ``prepare``"
     if answer.error == "Full":
         expect("Full" in room_for(state, tx, call), BOUNDED, "room", answer)
         return state

@@ -127,6 +127,7 @@ def buried(
         "dead",
         times=course.times,
         was_retried=course.was_retried,
+        may_be_gone=course.may_be_gone,
         rank=course.rank,
         reasons=frozenset(reasons),
         detail=detail,
