@@ -26,6 +26,7 @@ from holdfast.arrow.reading.snapshot import Snapshot, take_snapshot
 from holdfast.arrow.reading.task_walk import LocalFiles
 from holdfast.persistence.filesystem.layout import queue_directory
 from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.format.report import Damage
 from holdfast.spark.remote.driver import Driver
 from holdfast.spark.remote.grant import Grant
 from holdfast.spark.remote.starting import ServeAddress, announce, forget
@@ -34,6 +35,10 @@ from holdfast.spark.worker_memory import keep_freed_memory
 SERVED_AT_LEAST = 0.5
 
 _PUT_COUNT = 1000
+
+
+def _fail(damage: Damage) -> None:
+    pytest.fail(str(damage))
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class _Task:
         root, queue_id = self.snapshot.root, self.snapshot.queue_id
         for part in self.snapshot.parts:
             path = queue_directory(root).data_file(part.name)
-            for walked in FileRangeReader(files, path, queue_id, part, pytest.fail).walked():
+            for walked in FileRangeReader(files, path, queue_id, part, _fail).walked():
                 count += rows.batch(walked, {}, root.name).num_rows
         assert count == self.count
 
