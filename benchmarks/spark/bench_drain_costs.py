@@ -26,7 +26,7 @@ from benchmarks.measuring.processor_time import difference, is_known, used_secon
 from benchmarks.measuring.race import Benchmark
 from benchmarks.measuring.report import Report
 from benchmarks.measuring.rows import Row, spread
-from holdfast.arrow.draining.drain_loop import MAX_BYTES
+from holdfast.arrow.draining.queue_drain import MAX_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

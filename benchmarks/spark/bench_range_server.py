@@ -18,7 +18,7 @@ import pytest
 from benchmarks.cases.spark_cases import Tables, aggregate, draining, draining_to_parquet
 from benchmarks.measuring.contestant import Against, Body, Contestant
 from benchmarks.measuring.race import Race
-from holdfast.arrow.draining.drain_loop import MAX_BYTES
+from holdfast.arrow.draining.queue_drain import MAX_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

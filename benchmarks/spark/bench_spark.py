@@ -31,7 +31,7 @@ from benchmarks.measuring.race import Benchmark, Race
 from benchmarks.measuring.report import Report
 from benchmarks.measuring.rows import Row, spread
 from holdfast import PersistentQueue
-from holdfast.arrow.draining.drain_loop import MAX_BYTES
+from holdfast.arrow.draining.queue_drain import MAX_BYTES
 from holdfast.spark import DrainProgress, drain
 
 if TYPE_CHECKING:

@@ -261,6 +261,12 @@ class UnknownContentTypeError(SerializationError):
     code = "unknown_content_type"
 
 
+class DrainError(HoldfastError):
+    """Some queues of a drain of many failed; the others were drained. Attributes: ``report``, ``errors`` (by queue)."""
+
+    code = "drain"
+
+
 class WorkerDiedError(HoldfastError):
     """A worker process ended by itself. Attributes: ``pid``, ``exit_code`` (minus the number of a signal)."""
 

@@ -84,6 +84,7 @@ def test_executors_that_do_not_see_the_queue_have_every_row_or_fail(tmp_path: Pa
         assert "failOnDataLoss=false" not in said[name], name
     assert said["finalized"] == "0"
     assert said["served"] == [str(COUNT)] * 3
+    assert said["drained_of_many"] == "[1200, 1201]"
     assert said["written"] == ["1000", str(COUNT)]
     assert said["written_by_column"] == "[300, 300, 300]"
     assert depth(tmp_path / "q", GROUP) == 0

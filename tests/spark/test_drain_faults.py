@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import Empty, PersistentQueue
-from holdfast.arrow.draining.drain_loop import make_group
+from holdfast.arrow.draining.queue_drain import make_group
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark import drain
 from support.arrow.engines import ENGINES

@@ -1,6 +1,5 @@
 """A reservation is cut into tasks that read each message once, whoever carries the plan where. No Java."""
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,14 @@ def filled(path: Path) -> Path:
 
 def read(plan: DrainPlan) -> list[dict[str, Any]]:
     """Read all tasks as Spark does: each partition travels by itself, and so does the reader."""
-    from holdfast.spark.draining.source import DrainDataSource
-    from holdfast.spark.reading.schema import SCHEMA
+    from holdfast.spark.draining.source import frame_in_tasks, register
+    from holdfast.spark.reading.schema import drain_columns
 
-    reader = DrainDataSource({"plan": plan.to_text()}).reader(SCHEMA)
-    reader = pickle.loads(pickle.dumps(reader))
-    return [
-        row
-        for partition in pickle.loads(pickle.dumps(reader.partitions()))
-        for batch in reader.read(partition)
-        for row in batch.to_pylist()
-    ]
+    spark: Any = TasksForSpark()
+    register(spark)
+    rows: Any = frame_in_tasks(spark, plan, *drain_columns(None, None), None)
+    found: list[dict[str, Any]] = rows()
+    return found
 
 
 @pytest.mark.parametrize("task_count", [1, 2, 7, 2000])

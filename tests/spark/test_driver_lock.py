@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import PersistentQueue, QueueLockedError
 from holdfast.arrow.draining import driver_wait
-from holdfast.arrow.draining.drain_loop import make_group
+from holdfast.arrow.draining.queue_drain import make_group
 from holdfast.spark import drain
 from holdfast.spark.draining.driver_lock import DriverLock
 from support.processes.children import Signal, child

@@ -152,6 +152,27 @@ def test_a_drain_has_every_row_where_the_queue_is_not(path: Path, sight: Sight) 
     assert (report.message_count, report.depth, rows) == (COUNT, 0, list(range(COUNT)))
 
 
+def test_a_drain_of_many_queues_has_every_row_where_they_are_not(path: Path) -> None:
+    """Each queue has a token of its own."""
+    fill(path.with_name("q2"), range(COUNT + 100), size=400)
+    rows: list[tuple[str, int]] = []
+    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, lambda _: None))
+    report = drain(
+        PLANNED.parent,
+        spark,
+        lambda frame, _: rows.extend((row["queue"], row["offset"]) for row in frame()),
+        queues="q*",
+        columns=["queue", "offset"],
+        group=GROUP,
+        serve_address=HOST,
+    )
+    assert {name: (each.message_count, each.depth) for name, each in report.queues.items()} == {
+        "q": (COUNT, 0),
+        "q2": (COUNT + 100, 0),
+    }
+    assert rows == [("q", each) for each in range(COUNT)] + [("q2", each) for each in range(COUNT + 100)]
+
+
 def test_damage_that_a_task_finds_through_the_server_reaches_the_report(path: Path) -> None:
     """Its note is written where the driver looks for it, and removed with the batch."""
     spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, nothing))

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from holdfast.cli.drained import Drained, drained_by
 from holdfast.cli.importing import import_named
 from holdfast.cli.spark_output import SparkOutput
 from holdfast.serializers.codec import Codec
-
-if TYPE_CHECKING:
-    from holdfast.arrow.draining.reports import DrainReport
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -50,8 +48,8 @@ class SparkJob:
 
     def run(
         self, path: Path, out: str, file_format: str, partition_by: Sequence[str], mode: str, options: dict[str, Any]
-    ) -> tuple[DrainReport, int]:
-        """Drain; return the report, and how many payloads did not fit the schema."""
+    ) -> Drained:
+        """Drain; what Spark has said is shown if something fails."""
         from holdfast.spark.draining.directories import DirectoryWriter, read_schema
         from holdfast.spark.draining.drainer import drain
         from holdfast.spark.session import local_session
@@ -66,14 +64,16 @@ class SparkJob:
             try:
                 schema = None if self.schema_path is None else read_schema(self.schema_path)
                 writer = DirectoryWriter(out, file_format, schema, codec=codec, partition_by=partition_by, mode=mode)
-                report = drain(path, spark, writer, **options)
+                drained = drained_by(lambda: drain(path, spark, writer, **options))
             finally:
                 output.end()  # its workers complain when they are stopped
                 spark.stop()
         except BaseException:
             output.show()
             raise
-        return report, writer.unfit_count
+        if drained.error is not None:
+            output.show()
+        return replace(drained, unfit_count=writer.unfit_count)
 
 
 def _find_codec(target: str) -> Codec[Any]:

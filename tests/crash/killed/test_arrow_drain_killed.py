@@ -76,3 +76,45 @@ def test_a_drain_to_files_may_be_killed_at_any_call_to_the_disk(tmp_path: Path) 
         killed_count += 1
     assert killed_count > 40
     assert resumed_count >= 20, "each call of a writer finds its batch held"
+
+
+def drain_many_to(data: Path, out: Path, max_messages: int) -> Any:
+    """Drain two queues into files that are divided by queue."""
+    from holdfast.arrow import DirectoryWriter, drain
+
+    writer = DirectoryWriter(out, partition_by=["queue"])
+    return drain(data, writer, queues="orders-*", max_messages=max_messages, group=GROUP)
+
+
+def test_a_drain_of_two_queues_may_be_killed_at_any_call_to_the_disk(tmp_path: Path) -> None:
+    """Before, between and behind their commits: the next one has every row of both once."""
+    from pyarrow import dataset
+
+    names = ("orders-a", "orders-b")
+    for name in names:
+        with PersistentQueue(tmp_path / "data" / name) as queue:
+            queue.put_many([b'{"id": %d}' % number for number in range(10)])
+    killed_count, resumed = 0, dict.fromkeys(names, 0)
+    for call in count(1):
+        data = Path(shutil.copytree(tmp_path / "data", tmp_path / f"data{call}"))
+        out = tmp_path / f"out{call}"
+
+        def work(call: int = call, data: Path = data, out: Path = out) -> None:
+            with killed_at(call):
+                drain_many_to(data, out, 10)
+
+        with child(work) as driver:
+            ended = driver.wait()
+        report = drain_many_to(data, out, 7)
+        rows = dataset.dataset(out, format="parquet", partitioning="hive").to_table().to_pylist()
+        found = sorted((row["queue"], row["offset"], json.loads(row["payload"])["id"]) for row in rows)
+        assert found == [(name, number, number) for name in names for number in range(10)]
+        for name in names:
+            assert_nothing_left(data / name)
+            resumed[name] += report.queues[name].resumed_count
+        if ended == 0:
+            break
+        assert ended == -signal.SIGKILL
+        killed_count += 1
+    assert killed_count > 60
+    assert min(resumed.values()) >= 10, "each call of a writer finds the batch of its queue held"

@@ -192,6 +192,7 @@ SUITES = (
         "tests/unit/arrow/test_drain.py",
         "tests/unit/arrow/test_scanning.py",
         "tests/contract/test_drain_contract.py",
+        "tests/contract/test_drain_of_many_queues.py",
         "tests/spark/test_drain_faults.py",
         "tests/spark/test_drain_in_flight.py",
         "-k",

@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast import HoldfastError, PersistentQueue
 from holdfast.persistence.format.constants import FRAMES_START
+from support.spark.drains import fill
 
 OWN = Path("/proc/self/cwd")
 """Another directory for each process."""
@@ -122,6 +123,21 @@ def _unseen(spark: Any, place: Path) -> dict[str, Any]:
         )
         return int(spark.read.parquet(f"{out}/d").count())
 
+    def drained_of_many() -> list[int]:
+        write = f"{out}/many"
+        for number in range(2):
+            fill(place / f"shop-{number}", range(1200 + number))  # more than the driver reads by itself
+        report = drain(
+            str(OWN),
+            spark,
+            lambda frame, batch_id: frame.write.mode("overwrite").parquet(f"{write}/{batch_id}"),
+            queues="shop-*",
+            group=GROUP,
+        )
+        rows = dict(spark.read.parquet(f"{write}/*").groupBy("queue").count().collect())
+        assert rows == {name: each.message_count for name, each in report.queues.items()}
+        return sorted(rows.values())
+
     def written(name: str, options: dict[str, str]) -> int:
         rows = spark.range(0, 1000, 1, 4).selectExpr("cast(id as string) payload")
         rows.write.format("holdfast").mode("append").options(create="true", **options).save(str(OWN / name))
@@ -147,6 +163,7 @@ def _unseen(spark: Any, place: Path) -> dict[str, Any]:
         "stream": outcome(lambda: stream(off)),
         "finalized": outcome(lambda: finalize(path, place / "checkpoint", group="stream")),
         "served": [outcome(lambda: read("true", {})), outcome(lambda: drained(None)), outcome(lambda: stream({}))],
+        "drained_of_many": outcome(drained_of_many),
         "write": outcome(lambda: written("refused", off)),
         "written_by_column": outcome(lambda: written_by_column("shops")),
         "written": [outcome(lambda: written("batch", {})), outcome(lambda: streamed("from-stream", {}))],

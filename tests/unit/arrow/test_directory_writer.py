@@ -100,6 +100,51 @@ def test_csv_spells_nested_values_as_json(tmp_path: Path) -> None:
     assert text.splitlines()[1:] == ['"[1,2]","{""c"":1}"', ",", '"[]","{""c"":null}"']
 
 
+def test_maps_are_objects_at_any_depth(tmp_path: Path) -> None:
+    """In JSON lines and in the JSON of CSV: inside of structs, of lists and of each other; their keys are strings."""
+    import pyarrow as pa
+
+    counts = pa.map_(pa.string(), pa.int64())
+    kind = pa.struct(
+        [
+            ("by_name", counts),
+            ("listed", pa.list_(pa.struct([("more", counts), ("id", pa.int64())]))),
+            ("nested", pa.map_(pa.int64(), pa.map_(pa.date32(), counts))),
+            ("sized", pa.list_(counts, 1)),
+        ]
+    )
+    rows = [
+        {
+            "by_name": [("a", 1)],
+            "listed": [{"more": [("b", 2), ("c", None)], "id": 7}, None],
+            "nested": [(5, [(dt.date(2026, 1, 2), [("d", 3)])])],
+            "sized": [[("e", 4)]],
+        },
+        {"by_name": None, "listed": None, "nested": [], "sized": None},
+        None,
+    ]
+    expected = [
+        {
+            "by_name": {"a": 1},
+            "listed": [{"more": {"b": 2, "c": None}, "id": 7}, None],
+            "nested": {"5": {"2026-01-02": {"d": 3}}},
+            "sized": [{"e": 4}],
+        },
+        {"by_name": None, "listed": None, "nested": {}, "sized": None},
+        None,
+    ]
+    keys = [[(True, b"x")], [(False, None)], []]
+    columns = {"body": pa.array(rows, kind), "keys": pa.array(keys, pa.map_(pa.bool_(), pa.binary()))}
+    for file_format in ("json", "csv"):
+        DirectoryWriter(tmp_path / file_format, file_format)(table(offset=[0, 1, 2], **columns), ID)
+    texts = read(tmp_path / "csv", "csv")["body"].to_pylist()
+    assert [json.loads(each) if each else None for each in texts] == expected
+    lines = (tmp_path / "json" / f"batch_id={ID}" / "part-0.json").read_text().splitlines()
+    lines = [json.loads(line) for line in lines]
+    assert [each.get("body") for each in lines] == expected
+    assert [each["keys"] for each in lines] == [{"true": "eA=="}, {"false": None}, {}]
+
+
 @pytest.mark.parametrize("file_format", ["parquet", "json", "csv"])
 def test_a_batch_without_rows_is_a_complete_directory(tmp_path: Path, file_format: Any) -> None:
     """Its file has the columns, where the format has columns."""

@@ -13,7 +13,7 @@ import pytest
 from holdfast import ConfigError, PersistentQueue, QueueLockedError, UsageError
 from holdfast.arrow import drain
 from holdfast.arrow.draining import driver_wait
-from holdfast.arrow.draining.drain_loop import make_group
+from holdfast.arrow.draining.queue_drain import make_group
 from support.processes.children import Signal, child
 from support.spark.drain_faults import GROUP, note, noted
 

@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,10 @@ def test_verbose_tells_of_each_batch(filled: Path, tmp_path: Path) -> None:
     """On standard error; the result is on standard output."""
     ran = run("drain", filled, "--out", tmp_path / "out", "--verbose", "--max-messages", 60)
     assert ran.text == "100 messages in 2 batches, 0 left\n"
-    assert [line.split(",")[0] for line in ran.err.splitlines()] == ["60 messages", "100 messages"]
+    assert [line.split(",")[0] for line in ran.err.splitlines()] == [
+        "orders: 60 messages",
+        "orders: 100 messages",
+    ]
 
 
 def test_it_writes_json_and_csv_that_are_divided(filled: Path, tmp_path: Path) -> None:
@@ -179,6 +183,95 @@ def test_a_schema_that_cannot_be_is_an_error_and_nothing_is_drained(
     ran = run("drain", filled, "--out", tmp_path / "out", "--schema", tmp_path / "wrong.ddl")
     assert (ran.code, said in ran.err) == (1, True), ran
     assert not (tmp_path / "out").exists()
+
+
+# -- Many queues -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A directory of two queues of orders, with a payload that is none in the second one."""
+    for place, name in enumerate(("orders-a", "orders-b")):
+        with PersistentQueue(tmp_path / "data" / name) as queue:
+            queue.put_many([b'{"id": %d}' % number for number in range(10 * (place + 1))])
+    with PersistentQueue(tmp_path / "data" / "orders-b") as queue:
+        queue.put(b"not json")
+    return tmp_path / "data"
+
+
+def rows_of(out: Path) -> Any:
+    """Return all rows below a directory of Parquet."""
+    from pyarrow import dataset
+
+    return dataset.dataset(out, format="parquet", partitioning="hive").to_table()
+
+
+def test_queues_that_patterns_name_are_drained_into_directories_of_their_batches(data: Path, tmp_path: Path) -> None:
+    """Rows name their queue; the result tells of each."""
+    arguments = ("drain", data, "--queues", "orders-*", "--out", tmp_path / "out")
+    ran = done(*arguments, "--json", "--max-messages", 15)
+    found = {name: (each["message_count"], len(each["batch_ids"])) for name, each in ran.document["queues"].items()}
+    assert found == {"orders-a": (10, 1), "orders-b": (21, 2)}
+    assert (ran.document["message_count"], len(ran.document["batch_ids"])) == (31, 3)
+    rows = rows_of(tmp_path / "out")
+    assert rows["queue"].to_pylist().count("orders-b") == 21
+    assert len(set(rows["batch_id"].to_pylist())) == 3
+    again = run(*arguments, "--group", "night", "--verbose")
+    assert again.text.splitlines() == [
+        "orders-a: 10 messages in 1 batch, 0 left",
+        "orders-b: 21 messages in 1 batch, 0 left",
+        "31 messages in 2 batches, 0 left",
+    ]
+
+
+def test_rows_of_many_queues_are_divided_by_queue(data: Path, tmp_path: Path) -> None:
+    """With a schema too, where the queue is a column beside the fields; a field of the name is that field."""
+    out, schema = tmp_path / "out", tmp_path / "orders.ddl"
+    arguments = ("drain", data, "--queues", "orders-*", "--partition-by", "queue")
+    assert done(*arguments, "--out", out, "--group", "a").text == ""
+    assert sorted(each.name for each in out.glob("batch_id=*/queue=*")) == ["queue=orders-a", "queue=orders-b"]
+    schema.write_text("id BIGINT")
+    ran = run(*arguments, "--out", tmp_path / "typed", "--group", "b", "--schema", schema)
+    assert (ran.code, "1 payloads do not fit the schema" in ran.err) == (2, True), ran
+    rows = rows_of(tmp_path / "typed")
+    assert rows["queue"].to_pylist() == rows["_queue"].to_pylist()
+    assert sorted(each or 0 for each in rows["id"].to_pylist()) == sorted([*range(10), *range(20), 0])
+    schema.write_text("id BIGINT, queue STRING")
+    assert run(*arguments, "--out", tmp_path / "field", "--group", "c", "--schema", schema).code == 2
+    assert {each.name for each in tmp_path.glob("field/batch_id=*/queue=*")} == {"queue=__HIVE_DEFAULT_PARTITION__"}
+    schema.write_text("_queue STRING")
+    assert "a field '_queue'" in run(*arguments, "--out", out, "--schema", schema).err
+
+
+def test_a_queue_that_cannot_be_drained_is_named_in_the_last_line(data: Path, tmp_path: Path) -> None:
+    """The exit code is its own, and the others are drained; damage decides it."""
+    arguments = ("drain", data, "--queues", "orders-*", "--json", "--out")
+    with PersistentQueue(data / "orders-a", mode="exclusive"):
+        ran = run(*arguments, tmp_path / "a", "--group", "a")
+    assert ran.code == 75, ran
+    assert (list(ran.document["queues"]), ran.document["message_count"]) == (["orders-b"], 21)
+    said = json.loads(ran.err.splitlines()[-1])
+    assert (said["error"], said["message"].startswith("1 of 2 queues were not drained to the end")) == ("drain", True)
+    failed = run(*arguments, tmp_path / "b", "--group", "b", "--partition-by", "day")
+    assert (failed.code, failed.document["message_count"]) == (1, 0), failed
+    (file,) = (data / "orders-b" / "data").iterdir()
+    with file.open("r+b") as raw:
+        raw.seek(FRAMES_START + 45)
+        raw.write(b"\xff\xff")
+    with PersistentQueue(data / "orders-a", mode="exclusive"):
+        ran = run(*arguments, tmp_path / "c", "--group", "c")
+    assert ran.code == 2, ran
+    assert [json.loads(line)["error"] for line in ran.err.splitlines() if line.startswith("{")] == [
+        "corruption",
+        "drain",
+    ]
+
+
+def test_names_of_no_queue_are_an_error(data: Path, tmp_path: Path) -> None:
+    """It says which queues there are; a directory without --queues is no queue."""
+    ran = run("drain", data, "--queues", "refunds", "--out", tmp_path / "out")
+    assert (ran.code, "there are orders-a, orders-b" in ran.err) == (1, True), ran
+    assert "no queue at" in run("drain", data, "--out", tmp_path / "out").err
 
 
 def test_another_place_than_a_directory_needs_spark(filled: Path) -> None:

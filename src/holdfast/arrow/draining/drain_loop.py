@@ -1,151 +1,54 @@
-"""The loop of every drain: reserve a batch, have an engine run it, commit. docs/spark-drain.md.
-
-Each batch is reserved on the disk before the application's function sees it, under an id that names the queue, the
-group and the first message. After any kill, the next drain runs the same messages under the same id again. So a sink
-that replaces its rows of an id counts every message exactly once.
-"""
+"""The loop of every drain: of one queue, or of many. docs/spark-drain.md."""
 
 from __future__ import annotations
 
-import logging
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from holdfast.arrow.draining.drain_lock import locked_drain
-from holdfast.arrow.draining.loss_notes import LossNotes
-from holdfast.arrow.draining.plan import missing_files
-from holdfast.arrow.draining.reports import DrainProgress, DrainReport
-from holdfast.errors import ConfigError, ShutDown
-from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
-from holdfast.persistence.filesystem.storage import OsStorage
-from holdfast.persistence.format.report import Damage
-from holdfast.queue.consumer.draining import log_left
+from holdfast.arrow.draining.many_drains import ManyDrains
+from holdfast.arrow.draining.queue_drain import LOOK_SECONDS, PAUSE_SECONDS_MIN, DrainOptions, Engine, open_drain
+from holdfast.arrow.draining.reports import DrainReport, DrainTally
+from holdfast.arrow.reading.many_queues import check_patterns
+from holdfast.errors import ConfigError
 from holdfast.queue.persistent_queue import PersistentQueue
-from holdfast.queue.prepared.reservations import Reservation
-from holdfast.threads import start_thread
-
-logger = logging.getLogger("holdfast")
-
-PREFIX = "drain"
-"""The first word in the ids of drained batches: of every engine, so each continues what another one has left."""
-
-MAX_BYTES = 256 * 2**20
-"""A batch costs by itself what writing 50 MB as Parquet costs; a fifth of this. docs/adr/0041."""
-
-DEFAULT_GROUP = "default"
-
-IN_FLIGHT_MAX = 8
-"""Each of them is run again after a kill."""
-
-_LOOK_SECONDS = 0.25
-"""How long a drain that waits, for messages or for a batch, takes to see a signal, or that it should stop."""
-
-_PAUSE_SECONDS_MIN = 0.01
-"""The pause before the owner of a shared queue is asked again; it doubles, up to that."""
-
-
-class Engine(Protocol):
-    """Runs the batches of a drain."""
-
-    def prepare(
-        self, queue: PersistentQueue, reservation: Reservation, size_bytes: int, damage: list[Damage]
-    ) -> Callable[[], object]:
-        """Return what runs a batch, in whichever thread.
-
-        It adds the messages that could not be read to the damage, unless a task has noted them.
-        """
-
-    def release(self) -> None:
-        """Release what the batches needed, before the lock of the drain is released."""
-
-
-@dataclass(frozen=True, slots=True)
-class DrainOptions:
-    """The options of a drain.
-
-    Attributes
-    ----------
-    max_bytes, max_messages : int or None
-        Payload bytes, and messages, of one batch.
-    group : str
-        The consumer group; a missing one is created.
-    lock_timeout : float, seconds
-        How long to wait for another drain of the group to end.
-    on_progress : callable or None
-        Called with a :class:`DrainProgress` after each batch.
-    in_flight : int
-        How many batches run at once; they are committed in their order.
-    """
-
-    max_bytes: int | None = MAX_BYTES
-    max_messages: int | None = None
-    group: str = DEFAULT_GROUP
-    lock_timeout: float = 0
-    on_progress: Callable[[DrainProgress], object] | None = None
-    in_flight: int = 1
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.in_flight <= IN_FLIGHT_MAX:
-            raise ConfigError(f"in_flight is 1 to {IN_FLIGHT_MAX} batches, not {self.in_flight}")
-        for name, value in (("max_bytes", self.max_bytes), ("max_messages", self.max_messages)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is at least 1, or None for no bound; not {value}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """A batch that was started; one without a thread runs when it is finished."""
-
-    reservation: Reservation
-    size_bytes: int
-    damage: list[Damage]
-    started: float
-    run: Callable[[], object]
-    thread: Future[object] | None
-
-    def finish(self) -> None:
-        """Return when it has run; raises what it raised."""
-        if self.thread is None:
-            self.run()
-            return
-        while not wait([self.thread], _LOOK_SECONDS).done:  # a signal just before a wait does not end it
-            pass
-        self.thread.result()
 
 
 class DrainLoop:
-    """Drains one consumer group of one queue.
+    """Drains one consumer group of one queue, or of many.
 
     Parameters
     ----------
     queue : str, path-like or PersistentQueue
-        The queue, which is opened with mode "shared"; an open one has to take for the group, and stays open.
+        The queue, which is opened with mode "shared"; an open one has to take for the group, and stays open. With
+        ``queues`` the directory of a service.
     engine : Engine
         Runs the batches.
     options : DrainOptions
         The group, and the bounds of a batch.
+    queues : str or None
+        Names of queues, or patterns; None: ``queue`` is one.
     """
 
-    def __init__(self, queue: str | os.PathLike[str] | PersistentQueue, engine: Engine, options: DrainOptions) -> None:
-        if isinstance(queue, PersistentQueue) and queue.group != options.group:
-            raise ConfigError(
-                f"{queue.path} is open for group {queue.group!r}, not {options.group!r}: open it for that one"
-            )
+    def __init__(
+        self,
+        queue: str | os.PathLike[str] | PersistentQueue,
+        engine: Engine,
+        options: DrainOptions,
+        queues: str | None = None,
+    ) -> None:
+        if isinstance(queue, PersistentQueue):
+            if queues is not None:
+                raise ConfigError(f"queues= goes with a directory of queues; {queue.path} is one open queue")
+            if queue.group != options.group:
+                raise ConfigError(
+                    f"{queue.path} is open for group {queue.group!r}, not {options.group!r}: open it for that one"
+                )
         self._queue = queue
+        self._patterns = None if queues is None else check_patterns(queues)
         self._engine = engine
         self._options = options
         self._is_stopping = False
-        self._running: deque[_Batch] = deque()
-        self._batch_ids: list[str] = []
-        self._damage: list[Damage] = []
-        self._count = self._size_bytes = self._resumed_count = 0
 
     def stop(self) -> None:
         """End after the batches at hand, for good; from any thread, from a signal handler, and from ``fn``."""
@@ -157,7 +60,8 @@ class DrainLoop:
         Parameters
         ----------
         until : "snapshot" or "forever"
-            "snapshot": the messages of the start that can be taken. "forever": until :meth:`stop`.
+            "snapshot": the messages of the start that can be taken; of many queues, each one's when its turn comes.
+            "forever": until :meth:`stop`.
 
         Raises
         ------
@@ -167,175 +71,35 @@ class DrainLoop:
             There is no queue, or ``until`` is another value.
         TransactionStateError
             The batch was given back meanwhile.
+        DrainError
+            Of many queues some failed, by any of these errors; the others were drained.
         Exception
             What ``fn`` raises comes out. Its batch stays reserved, and so do those in flight behind it: the next drain
             runs them again, under the same ids.
         """
         if until not in ("snapshot", "forever"):
             raise ConfigError(f"until is 'snapshot' or 'forever', not {until!r}")
+        if self._patterns is None:
+            return self._drain(self._queue, until)
+        assert not isinstance(self._queue, PersistentQueue), "refused at the beginning"
+        directory = Path(os.path.abspath(self._queue))
+        return ManyDrains(directory, self._patterns, self._engine, self._options, lambda: self._is_stopping).run(until)
+
+    def _drain(self, queue: str | os.PathLike[str] | PersistentQueue, until: str) -> DrainReport:
         started = time.monotonic()
-        with self._opened() as queue:
-            has_opened = queue is not self._queue and queue.is_owner  # else others have heard of earlier damage
-            known = () if has_opened else queue.recovery.damage
-            self._drain(queue, queue.stats().next_offset if until == "snapshot" else None)
-            depth = queue.depth()
-            for each in queue.recovery.damage:  # damage that was met before it could be reserved
-                if each not in known:
-                    self._lose(queue, each)
-        return DrainReport(
-            tuple(self._batch_ids),
-            self._count,
-            self._size_bytes,
-            time.monotonic() - started,
-            self._resumed_count,
-            depth,
-            tuple(self._damage),
-        )
-
-    @contextmanager
-    def _opened(self) -> Iterator[PersistentQueue]:
-        self._batch_ids, self._damage = [], []
-        self._count = self._size_bytes = self._resumed_count = 0
-        queue = self._queue
-        with ExitStack() as stack:
-            if isinstance(queue, PersistentQueue):
-                stack.enter_context(locked_drain(queue.path, self._options.group, self._options.lock_timeout))
-            else:
-                make_group(queue, self._options.group)
-                path = Path(os.path.abspath(queue))
-                stack.enter_context(locked_drain(path, self._options.group, self._options.lock_timeout))
-                queue = stack.enter_context(PersistentQueue(path, mode="shared", group=self._options.group))
-            stack.callback(self._engine.release)
-            stack.callback(self._end_running)
-            yield queue
-
-    def _drain(self, queue: PersistentQueue, end_offset: int | None) -> None:
-        resumed = deque(queue.reservations.held(PREFIX))
-        pause = _PAUSE_SECONDS_MIN
-        while self._running or not self._is_stopping:
-            has_room = len(self._running) < self._options.in_flight and not self._is_stopping
-            if has_room and self._start_next(queue, resumed, end_offset):
-                pause = _PAUSE_SECONDS_MIN
-            elif self._running:  # what comes behind it may wait for its commit: messages of one order key do
-                self._finish_oldest(queue)
-            elif end_offset is not None:
-                return
-            elif queue.mode == "shared":  # only its owner knows whether there is more
-                time.sleep(pause)
-                pause = min(2 * pause, _LOOK_SECONDS)
-            else:
-                queue.wait_for_more(_LOOK_SECONDS)
-
-    # -- One batch ---------------------------------------------------------------------------------------------------
-
-    def _start_next(self, queue: PersistentQueue, resumed: deque[Reservation], end_offset: int | None) -> bool:
-        """Start the next batch; False if there is nothing to take now."""
-        started = time.monotonic()
-        if resumed:
-            self._resumed_count += 1
-            reservation: Reservation | None = resumed.popleft()
-        else:
-            try:
-                reservation = queue.reservations.take(
-                    prefix=PREFIX,
-                    max_messages=self._options.max_messages,
-                    max_bytes=self._options.max_bytes,
-                    end_offset=end_offset,
-                )
-            except ShutDown as error:
-                log_left(queue.path, error)
-                self._is_stopping = True
-                return False
-        if reservation is None:
-            return False
-        size = queue.reservations.size_bytes(reservation)
-        damage = missing_files(queue, reservation)
-        with _said_to_stay(reservation):
-            run = self._engine.prepare(queue, reservation, size, damage)
-        thread = None if self._options.in_flight == 1 else _started(run)
-        self._running.append(_Batch(reservation, size, damage, started, run, thread))
-        return True
-
-    def _finish_oldest(self, queue: PersistentQueue) -> None:
-        batch = self._running[0]
-        with _said_to_stay(batch.reservation):
-            try:
-                batch.finish()
-            except Exception:  # an interrupted wait is none: then it still runs
-                self._running.popleft()
-                raise
-        self._running.popleft()
-        notes = LossNotes(OsStorage(), QueueDirectory(queue.path).group(self._options.group))
-        damage = [*batch.damage, *notes.read(batch.reservation.id)]
-        queue.reservations.commit(batch.reservation)
-        if not self._running:  # they may be writing theirs
-            notes.remove()
-        for each in damage:
-            self._lose(queue, each)
-        self._batch_ids.append(batch.reservation.id)
-        self._count += batch.reservation.count
-        self._size_bytes += batch.size_bytes
-        self._tell(queue, batch.reservation, batch.size_bytes, time.monotonic() - batch.started)
-
-    def _end_running(self) -> None:
-        """Wait for the batches behind one that has failed, and say what becomes of them."""
-        for batch in (each for each in self._running if each.thread is not None):
-            try:
-                batch.finish()
-            except Exception as error:  # the first one is raised
-                logger.error("batch %s failed, too, and stays reserved: %s", batch.reservation.id, error)
-            else:
-                logger.warning("batch %s has run and stays reserved: one before it failed", batch.reservation.id)
-        self._running.clear()
-
-    def _lose(self, queue: PersistentQueue, damage: Damage) -> None:
-        logger.error("drain of %s: %s", queue.path, damage)
-        self._damage.append(damage)
-
-    def _tell(self, queue: PersistentQueue, reservation: Reservation, size: int, seconds: float) -> None:
-        progress = DrainProgress(reservation.id, reservation.count, size, seconds, self._count, queue.depth())
-        logger.info(
-            "drain of %s: %d messages at %.1f MB/s, %d left (batch %s)",
-            queue.path,
-            progress.total_count,
-            progress.megabytes_per_second,
-            progress.depth,
-            progress.batch_id,
-        )
-        if self._options.on_progress is not None:
-            self._options.on_progress(progress)
-
-
-@contextmanager
-def _said_to_stay(reservation: Reservation) -> Iterator[None]:
-    """Add to an error what becomes of the batch that it ends."""
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(f"batch {reservation.id} stays reserved: the next drain runs it again, with the same messages")
-        raise
-
-
-def _started(run: Callable[[], object]) -> Future[object] | None:
-    """Return what becomes of a function that runs in a thread of its own; None if no thread can be started."""
-    future: Future[object] = Future()
-
-    def run_and_tell() -> None:
-        try:
-            future.set_result(run())
-        except BaseException as error:  # raised where the batch is finished
-            future.set_exception(error)
-
-    return None if start_thread(run_and_tell, "holdfast-drain") is None else future
-
-
-def make_group(path: str | os.PathLike[str], group: str) -> None:
-    """Create a consumer group if there is none; raises QueueNotFoundError if there is no queue.
-
-    Its messages are delivered without end: a batch that failed comes again as it was, and none of it is given up.
-    """
-    open_directory(OsStorage(), Path(os.path.abspath(path)), create=False, writable=False)
-    if group == DEFAULT_GROUP:  # begins when it is first used
-        return
-    with PersistentQueue(path, mode="shared") as handle:
-        handle.groups.create(group, max_deliveries=None)
+        tally = DrainTally()
+        with open_drain(queue, self._engine, self._options, tally, lambda: self._is_stopping) as drain:
+            end_offset = drain.queue.stats().next_offset if until == "snapshot" else None
+            pause = PAUSE_SECONDS_MIN
+            while True:
+                if drain.advance(end_offset):
+                    pause = PAUSE_SECONDS_MIN
+                elif end_offset is not None or self._is_stopping or drain.is_shut_down:
+                    break
+                elif drain.queue.mode == "shared":  # only its owner knows whether there is more
+                    time.sleep(pause)
+                    pause = min(2 * pause, LOOK_SECONDS)
+                else:
+                    drain.queue.wait_for_more(LOOK_SECONDS)
+            drain.conclude()
+        return tally.report(time.monotonic() - started)

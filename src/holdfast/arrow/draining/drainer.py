@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.arrow.draining.drain_loop import DEFAULT_GROUP, MAX_BYTES, DrainLoop, DrainOptions
+from holdfast.arrow.draining.drain_loop import DrainLoop
 from holdfast.arrow.draining.driver_wait import wait_for_driver
 from holdfast.arrow.draining.loss_notes import LossNotes
 from holdfast.arrow.draining.plan import DrainPlan, plan_drain
+from holdfast.arrow.draining.queue_drain import DEFAULT_GROUP, MAX_BYTES, DrainOptions
 from holdfast.arrow.draining.reports import DrainProgress, DrainReport
 from holdfast.arrow.draining.stopping import stopped_by_signals
 from holdfast.errors import UsageError
@@ -42,26 +44,35 @@ class ArrowEngine:
         Those of the reader; None: all.
     decode : pyarrow.Schema, Decoding or None
         The fields of payloads; None: they are not decoded.
+    has_queue : bool
+        Whether there is a column ``queue``.
     """
 
-    def __init__(self, fn: RunBatch, columns: Sequence[str] | None, decode: pa.Schema | Decoding | None = None) -> None:
+    def __init__(
+        self,
+        fn: RunBatch,
+        columns: Sequence[str] | None,
+        decode: pa.Schema | Decoding | None = None,
+        *,
+        has_queue: bool = False,
+    ) -> None:
         import_extra("pyarrow", "arrow", "Arrow")
         from holdfast.arrow.reading.columns import FIELDS, named_fields
         from holdfast.arrow.reading.row_maker import RowMaker, decoder_of, more_fields
 
         self._fn = fn
         decoder = decoder_of(decode)
-        known = (*FIELDS, *more_fields(has_queue=False, decoder=decoder))
+        known = (*FIELDS, *more_fields(has_queue=has_queue, decoder=decoder))
         self._rows = RowMaker(named_fields(columns, known), decoder)
-        self._has_waited = False
+        self._waited: set[Path] = set()
 
     def prepare(
         self, queue: PersistentQueue, reservation: Reservation, size_bytes: int, damage: list[Damage]
     ) -> Callable[[], object]:
         """Return what runs a batch, once no JVM of an earlier drain writes any more."""
-        if not self._has_waited:
+        if queue.path not in self._waited:
             wait_for_driver(QueueDirectory(queue.path).group(queue.group))
-            self._has_waited = True
+            self._waited.add(queue.path)
         return partial(self._run, plan_drain(queue, reservation, 1))
 
     def _run(self, plan: DrainPlan) -> None:
@@ -75,9 +86,9 @@ class ArrowEngine:
         finally:
             rows.close()
 
-    def release(self) -> None:
+    def release(self, queue: PersistentQueue) -> None:
         """Forget that no Spark writes: between two runs of a drain one may come."""
-        self._has_waited = False
+        self._waited.discard(queue.path)
 
 
 class _BatchRows(Iterator[Any]):
@@ -109,15 +120,19 @@ class _BatchRows(Iterator[Any]):
 
 
 class ArrowDrainer(DrainLoop):
-    """Drains one consumer group of one queue, without Spark.
+    """Drains one consumer group of one queue, or of many, without Spark.
 
     Parameters
     ----------
     queue : str, path-like or PersistentQueue
-        The queue, which is opened with mode "shared"; an open one has to take for the group, and stays open.
+        The queue, which is opened with mode "shared"; an open one has to take for the group, and stays open. With
+        ``queues`` the directory of a service.
     fn : callable
         Takes a ``pyarrow.RecordBatchReader`` and the batch's id. It has done its work when it returns; then the batch
         is committed. The reader has the columns of :func:`scan`, and reads once, inside of ``fn``.
+    queues : str or None
+        Names of queues, or patterns such as ``"orders-*"``, which commas separate: each is drained by itself, one after
+        the other. There is a column ``queue`` then.
     max_bytes : int or None, bytes
         Payloads of one batch.
     max_messages : int or None
@@ -146,6 +161,7 @@ class ArrowDrainer(DrainLoop):
         queue: str | os.PathLike[str] | PersistentQueue,
         fn: RunBatch,
         *,
+        queues: str | None = None,
         max_bytes: int | None = MAX_BYTES,
         max_messages: int | None = None,
         group: str = DEFAULT_GROUP,
@@ -156,13 +172,14 @@ class ArrowDrainer(DrainLoop):
         on_progress: Callable[[DrainProgress], object] | None = None,
     ) -> None:
         options = DrainOptions(max_bytes, max_messages, group, lock_timeout, on_progress, in_flight)
-        super().__init__(queue, ArrowEngine(fn, columns, decode), options)
+        super().__init__(queue, ArrowEngine(fn, columns, decode, has_queue=queues is not None), options, queues)
 
 
 def drain(
     queue: str | os.PathLike[str] | PersistentQueue,
     fn: RunBatch,
     *,
+    queues: str | None = None,
     max_bytes: int | None = MAX_BYTES,
     max_messages: int | None = None,
     group: str = DEFAULT_GROUP,
@@ -180,6 +197,7 @@ def drain(
     drainer = ArrowDrainer(
         queue,
         fn,
+        queues=queues,
         max_bytes=max_bytes,
         max_messages=max_messages,
         group=group,

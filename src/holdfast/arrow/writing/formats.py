@@ -1,7 +1,7 @@
 """The formats of written files: Parquet, JSON lines, CSV.
 
 JSON lines and CSV have no binary values: these are written in Base64. A column of maps or other nested values is JSON
-in a CSV file. JSON lines leave nulls out, as Spark does.
+in a CSV file. Maps are objects, whose keys are strings. JSON lines leave nulls out, as Spark does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from holdfast.arrow.writing.map_objects import objects_of
 from holdfast.arrow.writing.storage_file import StorageFile
 
 _COMPRESSION = "snappy"
@@ -48,15 +49,15 @@ class JsonFile:
 
     def __init__(self, file: StorageFile, schema: Any) -> None:
         self._file = file
-        self._maps = [field.name for field in schema if pa.types.is_map(field.type)]
+        self._objects = {field.name: made for field in schema if (made := objects_of(field.type)) is not None}
         self._encoder = msgspec.json.Encoder()
 
     def write(self, table: Any) -> None:
         for batch in table.to_batches():
             lines = bytearray()
             for row in batch.to_pylist():
-                for name in self._maps:
-                    row[name] = None if row[name] is None else dict(row[name])
+                for name, made in self._objects.items():
+                    row[name] = made(row[name])
                 lines += self._encoder.encode({name: value for name, value in row.items() if value is not None})
                 lines += b"\n"
             self._file.write(bytes(lines))
@@ -82,8 +83,8 @@ class CsvFile:
 
     def _texts(self, column: Any, kind: Any) -> Any:
         values = column.to_pylist()
-        if pa.types.is_map(column.type):
-            values = [None if each is None else dict(each) for each in values]
+        if (made := objects_of(column.type)) is not None:
+            values = [made(each) for each in values]
         return pa.array(map(self._text, values), kind)
 
     def _text(self, value: Any) -> str | None:

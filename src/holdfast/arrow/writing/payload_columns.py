@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from holdfast.arrow.decoding.decoding import BODY, UNDECODABLE
 from holdfast.arrow.reading.columns import FIELDS
+from holdfast.arrow.reading.row_maker import QUEUE
 from holdfast.arrow.writing.hive_partitions import DATE
 from holdfast.errors import ConfigError
 
@@ -17,7 +18,7 @@ _REST = "_payload"
 """The payload of a message that does not fit the schema, as it is in the queue; null of all others."""
 
 _OWN = ("offset", "timestamp", "headers")
-"""Columns of a message that are beside its fields, with a ``_`` in front."""
+"""Columns of a message that are beside its fields, with a ``_`` in front; in a drain of many queues, its queue too."""
 
 
 class PayloadColumns:
@@ -30,7 +31,10 @@ class PayloadColumns:
     schema : pyarrow.Schema
         The fields of payloads.
     partition_by : sequence of str
-        The columns by which ``write`` divides rows: among them, ``date`` is the day of the put, unless it is a field.
+        The columns by which ``write`` divides rows: among them, ``date`` is the day of the put, and ``queue`` the queue
+        of a drain of many, unless it is a field.
+    has_queue : bool
+        Whether it is a drain of many queues.
 
     Attributes
     ----------
@@ -45,18 +49,28 @@ class PayloadColumns:
         A field has the name of a column that is beside them.
     """
 
-    columns = (BODY, UNDECODABLE, *_OWN)
-
-    def __init__(self, write: Callable[[Any, str], object], schema: Any, partition_by: Sequence[str] = ()) -> None:
-        types = dict(FIELDS)
-        own = {_REST: pa.binary(), **{f"_{name}": types[name] for name in _OWN}}
+    def __init__(
+        self,
+        write: Callable[[Any, str], object],
+        schema: Any,
+        partition_by: Sequence[str] = (),
+        *,
+        has_queue: bool = False,
+    ) -> None:
+        self._own = (*_OWN, QUEUE) if has_queue else _OWN
+        types = {**dict(FIELDS), QUEUE: pa.string()}
+        own = {_REST: pa.binary(), **{f"_{name}": types[name] for name in self._own}}
         for name in own:
             if name in schema.names:
                 raise ConfigError(f"the schema has a field {name!r}, which is a column of every message: rename it")
-        self._has_date = DATE in partition_by and DATE not in schema.names
-        date = {DATE: pa.date32()} if self._has_date else {}
-        self._schema = pa.schema([*schema, *(own | date).items()])
+        made = {DATE: ("timestamp", pa.date32()), **({QUEUE: (QUEUE, pa.string())} if has_queue else {})}
+        self._divides_by = {
+            name: made for name, made in made.items() if name in partition_by and name not in schema.names
+        }
+        more = {name: kind for name, (_, kind) in self._divides_by.items()}
+        self._schema = pa.schema([*schema, *(own | more).items()])
         self._write = write
+        self.columns = (BODY, UNDECODABLE, *self._own)
         self.unfit_count = 0
 
     def __call__(self, batches: Any, batch_id: str) -> None:
@@ -71,7 +85,6 @@ class PayloadColumns:
             rest = batch.column(UNDECODABLE)
             unfit_counts.append(len(rest) - rest.null_count)
             columns = [*batch.column(BODY).flatten(), pc.struct_field(rest, "payload")]
-            columns += [batch.column(name) for name in _OWN]
-            if self._has_date:
-                columns.append(pc.cast(batch.column("timestamp"), pa.date32()))
+            columns += [batch.column(name) for name in self._own]
+            columns += [pc.cast(batch.column(name), kind) for name, kind in self._divides_by.values()]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.ending import DAMAGED, exit_with, say_line
+from holdfast.cli.drained import Drained, drained_by
+from holdfast.cli.ending import DAMAGED, FAILED, exit_code_of, exit_with, say, say_line, worst
 from holdfast.cli.importing import import_named
 from holdfast.cli.opening import group_option, json_option, queue_argument, require_queue
 from holdfast.cli.output import damage_document, write_json
 from holdfast.cli.spark_drain import SparkJob
-from holdfast.errors import CorruptionError
+from holdfast.errors import CorruptionError, DrainError, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.arrow.draining.reports import DrainProgress, DrainReport
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 @click.command()
 @queue_argument
 @click.option("--out", required=True, metavar="DIR", help="The target directory; each batch becomes a directory in it.")
+@click.option(
+    "--queues",
+    metavar="NAME,...",
+    help="QUEUE is a directory of queues: drain these, one after the other; names may have *, ? and [...].",
+)
 @click.option(
     "--format",
     "file_format",
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
     "--partition-by",
     metavar="COLUMN,...",
     default="",
-    help="Columns whose values become directories; date is the day of the put, in UTC.",
+    help="Columns whose values become directories; date is the day of the put, in UTC; with --queues, queue is one.",
 )
 @click.option(
     "--mode",
@@ -78,6 +86,7 @@ if TYPE_CHECKING:
 def drain(
     path: Path,
     out: str,
+    queues: str | None,
     file_format: Any,
     engine: str,
     partition_by: str,
@@ -98,11 +107,14 @@ def drain(
     A batch is a directory batch_id=... below --out. The next drain runs an interrupted batch again, with the same
     messages under the same id, and replaces its output. A missing group is created. Nothing is printed if all is well.
 
-    The exit code is 2 if messages are damaged, or do not fit --schema; all others were written.
+    The exit code is 2 if messages are damaged, or do not fit --schema; all others were written. With --queues a queue
+    that fails keeps no other one from being drained; the last line names it.
     """
-    require_queue(path)
+    if queues is None:
+        require_queue(path)
     columns = [name.strip() for name in partition_by.split(",") if name.strip()]
     options: dict[str, Any] = {
+        "queues": queues,
         "max_bytes": max_bytes,
         "max_messages": max_messages,
         "group": group,
@@ -115,26 +127,41 @@ def drain(
         for name, value in {"--master": master, "--conf": conf}.items():
             if value:
                 raise click.UsageError(f"{name} is an option of Spark: give --engine spark too")
-        report, unfit_count = _drain_by_arrow(path, out, file_format, columns, mode, schema_path, codec_name, options)
+        drained = _drain_by_arrow(path, out, file_format, columns, mode, schema_path, codec_name, options)
     else:
         job = SparkJob(master or "local[*]", _settings(conf), schema_path, codec_name, verbose)
-        report, unfit_count = job.run(path, out, file_format, columns, mode, options)
-    _write(report, unfit_count, as_json=as_json, verbose=verbose)
-    if unfit_count:
+        drained = job.run(path, out, file_format, columns, mode, options)
+    if as_json:
+        write_json(_document(drained.report) | {"unfit_count": drained.unfit_count})
+    elif verbose:
+        _write(drained.report)
+    exit_with(worst([_say(path, drained, as_json=as_json), *_say_failed(drained.error, as_json=as_json)]))
+
+
+def _say(path: Path, drained: Drained, *, as_json: bool) -> int:
+    """Say what is not in the files, or is there as it was put; return the exit code of that."""
+    if drained.unfit_count:
         say_line(
             "unfit",
-            f"{unfit_count} payloads do not fit the schema: they are in the column _payload, as they were put",
+            f"{drained.unfit_count} payloads do not fit the schema: they are in the column _payload, as they were put",
             as_json=as_json,
         )
-    if report.damage:
-        raise CorruptionError(
-            f"{path} is damaged, {report.lost_count} messages are lost, and the others were drained: "
-            f"{report.damage[0]}; `holdfast verify` reads all of it",
-            path=str(report.damage[0].path),
-            position=report.damage[0].position,
-            offsets=[each.offsets for each in report.damage],
+    if damage := drained.report.damage:
+        say_line(
+            CorruptionError.code,
+            f"{path} is damaged, {drained.report.lost_count} messages are lost, and the others were drained: "
+            f"{damage[0]}; `holdfast verify` reads all of it",
+            as_json=as_json,
         )
-    exit_with(DAMAGED if unfit_count else 0)
+    return DAMAGED if drained.unfit_count or damage else 0
+
+
+def _say_failed(error: DrainError | None, *, as_json: bool) -> Iterator[int]:
+    """Say which queues failed; yield the exit code of each."""
+    if error is not None:
+        say(error, as_json=as_json)
+        for each in error.errors.values():
+            yield exit_code_of(each) if isinstance(each, HoldfastError) else FAILED
 
 
 def _drain_by_arrow(
@@ -146,23 +173,24 @@ def _drain_by_arrow(
     schema_path: Path | None,
     codec_name: str | None,
     options: dict[str, Any],
-) -> tuple[DrainReport, int]:
-    """Drain in this process; return the report, and how many payloads did not fit the schema."""
+) -> Drained:
+    """Drain in this process."""
     from holdfast.arrow import Decoding, DirectoryWriter
     from holdfast.arrow import drain as drain_queue
 
     writer = DirectoryWriter(out, file_format, partition_by=partition_by, mode=mode)
     if schema_path is None:
-        return drain_queue(path, writer, **options), 0
+        return drained_by(lambda: drain_queue(path, writer, **options))
     from holdfast.arrow.decoding.schema_text import schema_of_text
     from holdfast.arrow.writing.payload_columns import PayloadColumns
 
     schema = schema_of_text(schema_path.read_text(encoding="utf-8"), str(schema_path))
     if codec_name is not None:
         import_named(codec_name, "MODULE:CODEC", "shop.events:codec", "Codec")  # the directory here has modules, too
-    rows = PayloadColumns(writer, schema, partition_by)
+    rows = PayloadColumns(writer, schema, partition_by, has_queue=options["queues"] is not None)
     decode = Decoding(schema, codec=codec_name or "")
-    return drain_queue(path, rows, columns=rows.columns, decode=decode, **options), rows.unfit_count
+    drained = drained_by(lambda: drain_queue(path, rows, columns=rows.columns, decode=decode, **options))
+    return replace(drained, unfit_count=rows.unfit_count)
 
 
 def _settings(conf: tuple[str, ...]) -> dict[str, str]:
@@ -178,25 +206,28 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
 
 def _show(progress: DrainProgress) -> None:
     speed = f"{progress.megabytes_per_second:.1f} MB/s"
-    click.echo(f"{progress.total_count:,} messages, {speed}, {progress.depth:,} left", err=True)
+    click.echo(f"{progress.queue}: {progress.total_count:,} messages, {speed}, {progress.depth:,} left", err=True)
 
 
-def _write(report: DrainReport, unfit_count: int, *, as_json: bool, verbose: bool) -> None:
-    if as_json:
-        write_json(
-            {
-                "batch_ids": list(report.batch_ids),
-                "message_count": report.message_count,
-                "size_bytes": report.size_bytes,
-                "seconds": round(report.seconds, 3),
-                "resumed_count": report.resumed_count,
-                "depth": report.depth,
-                "unfit_count": unfit_count,
-                "damage": [damage_document(each) for each in report.damage],
-            }
-        )
-        return
-    if not verbose:
-        return
+def _document(report: DrainReport) -> dict[str, Any]:
+    document = {
+        "batch_ids": list(report.batch_ids),
+        "message_count": report.message_count,
+        "size_bytes": report.size_bytes,
+        "seconds": round(report.seconds, 3),
+        "resumed_count": report.resumed_count,
+        "depth": report.depth,
+        "damage": [damage_document(each) for each in report.damage],
+    }
+    return document | ({"queues": {n: _document(each) for n, each in report.queues.items()}} if report.queues else {})
+
+
+def _write(report: DrainReport) -> None:
+    for name, each in report.queues.items():
+        click.echo(f"{name}: {_summary(each)}")
+    click.echo(_summary(report))
+
+
+def _summary(report: DrainReport) -> str:
     batches = f"{len(report.batch_ids)} {'batch' if len(report.batch_ids) == 1 else 'batches'}"
-    click.echo(f"{report.message_count:,} messages in {batches}, {report.depth:,} left")
+    return f"{report.message_count:,} messages in {batches}, {report.depth:,} left"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.arrow.reading.row_maker import QUEUE
 from holdfast.errors import ConfigError
 from holdfast.spark.json_columns import codec_by_headers, with_json
 
@@ -20,6 +21,8 @@ MODES = ("overwrite", "error")
 
 _REST = "_payload"
 """The payload of a message that does not fit the schema, as it is in the queue; null of all others."""
+
+_OWN = ("offset", "timestamp", "headers", QUEUE)
 
 _BODY = "__holdfast_body"
 
@@ -42,12 +45,13 @@ class DirectoryWriter:
         The format.
     schema : StructType or None
         Of the payloads, whose fields become columns; the message's own are ``_offset``, ``_timestamp`` and
-        ``_headers`` then, and ``_payload`` (binary) if a payload does not fit. None: the columns of the queue.
+        ``_headers`` then, ``_queue`` in a drain of many, and ``_payload`` (binary) if a payload does not fit. None: the
+        columns of the queue.
     codec : Codec or None
         Decodes the payloads; None: by their headers, without upcasts.
     partition_by : sequence of str
-        Columns whose values become directories in that of the batch. ``date`` is the UTC day of the put, unless there
-        is a column of that name.
+        Columns whose values become directories in that of the batch. ``date`` is the UTC day of the put, and ``queue``
+        the queue in a drain of many, unless there is a column of that name.
     mode : "overwrite" or "error"
         What to do with the directory of an earlier attempt: replace it, or raise.
 
@@ -102,7 +106,7 @@ class DirectoryWriter:
         from pyspark.errors import AnalysisException
 
         path = f"{self._base}/batch_id={batch_id}"
-        rows = self._with_date(rows)
+        rows = self._with_queue(self._with_date(rows))
         for name in self._partition_by:
             if name not in rows.columns:
                 raise ConfigError(f"rows cannot be divided by {name!r}: they have {', '.join(rows.columns)}")
@@ -124,11 +128,17 @@ class DirectoryWriter:
         time = "timestamp" if self._schema is None else "_timestamp"
         return rows.withColumn(_DATE, expr(f"date_from_unix_date(CAST(unix_micros({time}) DIV 86400000000 AS INT))"))
 
+    def _with_queue(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql.functions import col
+
+        is_there = QUEUE in rows.columns or f"_{QUEUE}" not in rows.columns
+        return rows if is_there or QUEUE not in self._partition_by else rows.withColumn(QUEUE, col(f"_{QUEUE}"))
+
     def _parsed(self, frame: DataFrame, schema: StructType) -> DataFrame:
         from pyspark.sql.functions import col
 
         rows = with_json(frame, schema, column=_BODY, corrupt_column=_REST, codec=self._codec)
-        own = (col(name).alias(f"_{name}") for name in ("offset", "timestamp", "headers"))
+        own = (col(name).alias(f"_{name}") for name in _OWN if name in frame.columns)
         return rows.select(f"{_BODY}.*", _REST, *own)
 
 

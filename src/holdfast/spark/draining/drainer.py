@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.arrow.draining.drain_loop import DEFAULT_GROUP, MAX_BYTES, DrainLoop, DrainOptions
+from holdfast.arrow.draining.drain_loop import DrainLoop
 from holdfast.arrow.draining.driver_wait import DRIVER_LOCK
 from holdfast.arrow.draining.plan import plan_drain, task_count_for
+from holdfast.arrow.draining.queue_drain import DEFAULT_GROUP, MAX_BYTES, DrainOptions
 from holdfast.arrow.draining.reports import DrainProgress, DrainReport
 from holdfast.arrow.draining.stopping import stopped_by_signals
 from holdfast.persistence.filesystem.layout import QueueDirectory
@@ -56,6 +58,8 @@ class SparkEngine:
         Where to serve tasks that do not see the queue; None: found by itself.
     decode : StructType, str, Decoding or None
         The fields of payloads; None: they are not decoded.
+    has_queue : bool
+        Whether there is a column ``queue``.
     """
 
     def __init__(
@@ -66,22 +70,25 @@ class SparkEngine:
         in_flight: int,
         serve_address: str | None = None,
         decode: StructType | str | Decoding | None = None,
+        *,
+        has_queue: bool = False,
     ) -> None:
         from holdfast.spark.reading.schema import drain_columns
 
         self._spark = spark
         self._fn = fn
-        self._schema, self._rows = drain_columns(columns, decode)
+        self._schema, self._rows = drain_columns(columns, decode, has_queue=has_queue)
         self._in_flight = in_flight
         self._serve_address = None if serve_address is None else ServeAddress.parse(serve_address)
-        self._driver_lock = DriverLock(spark)
+        self._driver_locks: dict[Path, DriverLock] = {}
         self._is_registered = False
 
     def prepare(
         self, queue: PersistentQueue, reservation: Reservation, size_bytes: int, damage: list[Damage]
     ) -> Callable[[], object]:
         """Return what runs a batch, once no JVM of an earlier drain writes any more."""
-        self._driver_lock.take(QueueDirectory(queue.path).group(queue.group) / DRIVER_LOCK)
+        lock = self._driver_locks.setdefault(queue.path, DriverLock(self._spark))
+        lock.take(QueueDirectory(queue.path).group(queue.group) / DRIVER_LOCK)
         frame, place = self._frame(queue, reservation, size_bytes, damage)
         run = partial(self._run, frame, reservation.id, place)
         return run if self._in_flight == 1 else self._for_another_thread(run)
@@ -100,9 +107,11 @@ class SparkEngine:
         inheriting: Callable[[], object] = inheritable_thread_target(self._spark)(run)
         return inheriting
 
-    def release(self) -> None:
+    def release(self, queue: PersistentQueue) -> None:
         """Release the lock of the JVM, so that the next drain need not wait for it."""
-        self._driver_lock.release()
+        lock = self._driver_locks.pop(queue.path, None)
+        if lock is not None:
+            lock.release()
 
     def _frame(
         self, queue: PersistentQueue, reservation: Reservation, size: int, damage: list[Damage]
@@ -125,17 +134,21 @@ class SparkEngine:
 
 
 class SparkDrainer(DrainLoop):
-    """Drains one consumer group of one queue.
+    """Drains one consumer group of one queue, or of many.
 
     Parameters
     ----------
     queue : str, path-like or PersistentQueue
-        The queue, which is opened with mode "shared"; an open one has to take for the group, and stays open.
+        The queue, which is opened with mode "shared"; an open one has to take for the group, and stays open. With
+        ``queues`` the directory of a service.
     spark : SparkSession
         The session in which the batches run.
     fn : callable
         Takes a DataFrame and the batch's id. It has done its work when it returns; then the batch is committed. The
         DataFrame has the columns of ``spark.read.format("holdfast")``; it is of no use once ``fn`` has returned.
+    queues : str or None
+        Names of queues, or patterns such as ``"orders-*"``, which commas separate: each is drained by itself, one after
+        the other. There is a column ``queue`` then.
     max_bytes : int or None, bytes
         Payloads of one batch.
     max_messages : int or None
@@ -163,6 +176,7 @@ class SparkDrainer(DrainLoop):
         spark: SparkSession,
         fn: RunBatch,
         *,
+        queues: str | None = None,
         max_bytes: int | None = MAX_BYTES,
         max_messages: int | None = None,
         group: str = DEFAULT_GROUP,
@@ -174,7 +188,8 @@ class SparkDrainer(DrainLoop):
         serve_address: str | None = None,
     ) -> None:
         options = DrainOptions(max_bytes, max_messages, group, lock_timeout, on_progress, in_flight)
-        super().__init__(queue, SparkEngine(spark, fn, columns, in_flight, serve_address, decode), options)
+        engine = SparkEngine(spark, fn, columns, in_flight, serve_address, decode, has_queue=queues is not None)
+        super().__init__(queue, engine, options, queues)
 
 
 def drain(
@@ -182,6 +197,7 @@ def drain(
     spark: SparkSession,
     fn: RunBatch,
     *,
+    queues: str | None = None,
     max_bytes: int | None = MAX_BYTES,
     max_messages: int | None = None,
     group: str = DEFAULT_GROUP,
@@ -201,6 +217,7 @@ def drain(
         queue,
         spark,
         fn,
+        queues=queues,
         max_bytes=max_bytes,
         max_messages=max_messages,
         group=group,

@@ -20,7 +20,7 @@ from holdfast.arrow.reading.file_range import FileRange
 from holdfast.arrow.reading.row_maker import RowMaker
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
-from holdfast.spark.reading.schema import SCHEMA, row_maker
+from holdfast.spark.reading.schema import SCHEMA
 from holdfast.spark.remote.place import Place
 from holdfast.spark.remote.unseen import elsewhere, note_loss, sees
 from holdfast.spark.worker_memory import keep_modules
@@ -54,8 +54,7 @@ class DrainDataSource(DataSource):
     def reader(self, schema: StructType) -> DrainReader:
         keep_modules()
         place = Place.from_text(self.options[_PLACE]) if _PLACE in self.options else None
-        text = self.options.get(_ROWS)  # this program's own, as the plan
-        rows = row_maker(schema) if text is None else pickle.loads(base64.b85decode(text))  # noqa: S301
+        rows = pickle.loads(base64.b85decode(self.options[_ROWS]))  # noqa: S301  # this program's own, as the plan
         return DrainReader(DrainPlan.from_text(self.options[_PLAN]), rows, place)
 
 
@@ -108,9 +107,8 @@ def frame_in_tasks(
     spark: SparkSession, plan: DrainPlan, schema: StructType, rows: RowMaker, place: Place | None
 ) -> DataFrame:
     """Return the DataFrame that tasks read from the data files: for batches of any size. The session is registered."""
-    reader = spark.read.format(_NAME).schema(schema).option(_PLAN, plan.to_text())
-    if rows.decoder is not None:
-        reader = reader.option(_ROWS, base64.b85encode(pickle.dumps(rows)).decode())
+    columns = base64.b85encode(pickle.dumps(rows)).decode()
+    reader = spark.read.format(_NAME).schema(schema).option(_PLAN, plan.to_text()).option(_ROWS, columns)
     if place is not None:
         reader = reader.option(_PLACE, place.to_text())
     frame: DataFrame = reader.load()

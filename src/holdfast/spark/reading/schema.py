@@ -149,16 +149,16 @@ def _arrow_type(kind: DataType, name: str) -> Any:
 
 
 def drain_columns(
-    names: Sequence[str] | None, decode: Decoding | StructType | str | None
+    names: Sequence[str] | None, decode: Decoding | StructType | str | None, *, has_queue: bool = False
 ) -> tuple[StructType, RowMaker]:
     """Return the columns of a drain, all of them if ``names`` is None; raises ConfigError as :func:`row_maker`."""
-    if decode is None:
-        schema = StructType([SCHEMA[name] for name, _ in named_fields(names)])
-        return schema, row_maker(schema)
-    decoding = decode if isinstance(decode, Decoding) else Decoding(decode)
-    fields = decoding.schema
-    body = StructType.fromDDL(fields) if isinstance(fields, str) else fields
-    whole = StructType([*SCHEMA.fields, StructField(BODY, body), _UNDECODABLE])
-    rows = row_maker(whole, decoding=decoding)
+    whole = StructType([*SCHEMA.fields, *((_QUEUE,) if has_queue else ())])
+    decoding = None
+    if decode is not None:
+        decoding = decode if isinstance(decode, Decoding) else Decoding(decode)
+        fields = decoding.schema
+        body = StructType.fromDDL(fields) if isinstance(fields, str) else fields
+        whole = StructType([*whole.fields, StructField(BODY, body), _UNDECODABLE])
+    rows = row_maker(whole, has_queue=has_queue, decoding=decoding)
     rows = RowMaker(named_fields(names, rows.fields), rows.decoder)
     return StructType([whole[name] for name, _ in rows.fields]), rows

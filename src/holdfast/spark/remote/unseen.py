@@ -12,6 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
 from holdfast.spark.remote.place import Place
+from holdfast.spark.worker_memory import is_worker, keep_freed_memory
 
 if TYPE_CHECKING:
     from holdfast.spark.remote.parts import RemoteParts
@@ -29,6 +30,8 @@ def elsewhere(place: Place | None, root: Path) -> Elsewhere | None:
         from holdfast.spark.remote.files import RemoteFiles
 
         _say(str(reason), "read from", place, root)
+        if is_worker():
+            keep_freed_memory()
         return RemoteFiles(client_for(place))
 
     return remote

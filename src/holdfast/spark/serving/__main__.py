@@ -21,6 +21,7 @@ from holdfast.spark.remote.grant import Grant
 from holdfast.spark.serving.certificate import make_certificate
 from holdfast.spark.serving.grants import Grants
 from holdfast.spark.serving.server import RangeServer
+from holdfast.spark.worker_memory import keep_freed_memory
 
 _LOOK_SECONDS = 1.0
 """How long it takes to see that the driver has ended."""
@@ -38,6 +39,7 @@ def main(host: str, port: int, port_count: int, driver: int, idle_seconds: float
     idle_seconds : float
         How long to stay without being needed.
     """
+    keep_freed_memory()
     grants = Grants(SystemClock())
     certificate, key = make_certificate(dt.datetime.now(dt.UTC))
     server = _listening(host, range(port, port + port_count) if port else range(1), certificate, key, grants)
