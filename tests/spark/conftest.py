@@ -87,6 +87,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory, small_sparks: None) -> Itera
 
 
 @pytest.fixture
+def without_session(arrow_packages: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the session from pyspark, which else prepares threads for it: a test with a stand-in has no other one."""
+    from pyspark import SparkContext
+
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+
+
+@pytest.fixture
 def shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
     """Let the command use the session of the tests, and leave it running."""
     monkeypatch.setattr(type(spark), "stop", lambda _: None)

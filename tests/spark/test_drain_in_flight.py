@@ -16,7 +16,7 @@ from holdfast.spark import drain
 from support.arrow.engines import ENGINES
 from support.spark.drains import TablesForSpark, TasksForSpark, fill
 
-pytestmark = pytest.mark.usefixtures("arrow_packages")
+pytestmark = pytest.mark.usefixtures("without_session")
 
 SPARK: Any = TablesForSpark()
 SECONDS = 30

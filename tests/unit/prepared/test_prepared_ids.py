@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import (
+    ConfigError,
     PersistentQueue,
     QueueLockedError,
     TransactionNotFoundError,
@@ -14,6 +15,7 @@ from holdfast.persistence.format.constants import OUTCOMES_MAX
 from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.prepared import prepared_transactions
 from holdfast.queue.prepared.vote_settling import VoteSettling
+from holdfast.queue.transactions import transaction
 from holdfast.queue.transactions.transaction_state import State
 from support.builders.transactions import KINDS, open_queue, prepare, prepared_ids
 from support.owners.machine_link import machine_links
@@ -129,18 +131,43 @@ def test_the_memory_of_decided_ids_is_bounded(storage: SimulatedStorage, kind: s
                 queue.commit_prepared(f"t{number}")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_id_of_a_reservation_in_doubt_is_refused(queue: PersistentQueue, kind: str) -> None:
-    """Whatever has it: puts that wait, or a vote of the group; nothing is held then."""
-    queue.receive(timeout=0).ack()  # the group has begun
-    first = 1 if kind == "puts" else 2  # the others take a message
-    prepare(queue, kind, f"{queue.reservations.id_prefix('reserved')}{first}")
-    with pytest.raises(TransactionStateError, match="before its id is used again"):
-        queue.reservations.take()
-    queue.abort_prepared(*prepared_ids(queue))
-    reservation = queue.reservations.take()
-    assert reservation is not None
-    assert reservation.count == 2
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_no_transaction_gets_the_id_of_a_reservation(storage: SimulatedStorage, mode: Mode) -> None:
+    """Decided by its id, the reservation of another group would be: its messages would be finished, and never read."""
+    with machine_links():
+        with open_queue(storage, mode=mode) as queue:
+            queue.put_many([b"one", b"two", b"three"])
+            queue.receive(timeout=0).ack()  # the group has begun
+            queue.groups.create("other")
+            taken = f"{queue.reservations.id_prefix('reserved')}1"
+        with open_queue(storage, mode=mode, group="other") as other:
+            tx = other.begin()
+            tx.ack(tx.receive(timeout=0))
+            with pytest.raises(ConfigError, match="is the id of a reservation: choose another one"):
+                tx.prepare(taken)
+            assert tx.state is State.OPEN
+            assert tx.prepare(f"{taken}-a") == f"{taken}-a"
+        with open_queue(storage, mode=mode) as queue:
+            reservation = queue.reservations.take()
+            assert reservation is not None
+            assert reservation.id == taken
+            queue.commit_prepared(f"{taken}-a")
+            queue.reservations.abort(reservation)
+            assert [message.payload for message in queue.peek(9)] == [b"two", b"three"]
+
+
+def test_an_owner_refuses_the_id_of_a_reservation_too(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a client that does not."""
+    monkeypatch.setattr(transaction, "check_transaction_id", lambda chosen, _: chosen)
+    with machine_links(), open_queue(storage, mode="shared") as queue:
+        queue.put_many([b"one", b"two"])
+        queue.receive(timeout=0).ack()  # the group has begun
+        taken = f"{queue.reservations.id_prefix('reserved')}1"
+        with pytest.raises(ConfigError, match="is the id of a reservation"):
+            prepare(queue, "acks", taken)
+        assert queue.prepared() == []
 
 
 def test_a_reservation_reads_the_progress_of_no_other_group(

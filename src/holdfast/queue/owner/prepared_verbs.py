@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.errors import CommitUnknownError, Full, HoldfastError, PoisonedError, TransactionStateError
-from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import MISSING, storage_errors
 from holdfast.persistence.format.commit_record import Participant
 from holdfast.persistence.format.constants import SESSION_SHIFT
@@ -22,6 +21,7 @@ from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.engine.coordinators import Coordinator
 from holdfast.queue.owner.owned_queue import Committing, OwnedQueue
 from holdfast.queue.prepared.prepared_transactions import Found, find_prepared, find_transaction
+from holdfast.queue.prepared.reservations import check_transaction_id
 from holdfast.queue.protocol.messages import SessionLostError
 from holdfast.queue.protocol.prepared_verbs import (
     AbortJointly,
@@ -117,7 +117,7 @@ def _has_space(queue: OwnedQueue, asked: HasSpace) -> Fields:
 
 def _prepare(queue: OwnedQueue, session: int, group: str, asked: Prepare) -> Fields:
     """Make it durable and undecided: the vote, and then the staged file gets the name that makes it prepared."""
-    transaction_id = check_name(asked.id, "transaction")
+    transaction_id = check_transaction_id(asked.id, queue.handle.queue_id)
     if session and any(number >> SESSION_SHIFT != session for number, _ in asked.receipts):
         raise SessionLostError(f"a delivery is not of session {session:08x}")
     try:
@@ -137,7 +137,7 @@ def _prepare(queue: OwnedQueue, session: int, group: str, asked: Prepare) -> Fie
             transaction_id,
             puts=staged is not None,
             part_of=None if staged is None else staged.commit_record.part_of,
-            is_random=transaction_id == asked.nonce.hex(),
+            is_new=transaction_id == asked.nonce.hex(),
             group=group,
         )
     _make_durable(queue, group, asked, deliveries, staged)

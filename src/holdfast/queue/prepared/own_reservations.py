@@ -71,7 +71,7 @@ class OwnReservations:
 
         def vote(runs: tuple[Run, ...]) -> Vote:
             chosen = f"{id_prefix(self._handle, prefix)}{runs[0][0]}"
-            self._resolver.make_ready(chosen, puts=False, names_group=True)
+            self._resolver.make_ready(chosen, puts=False, is_new=True)
             return Vote(chosen, nonce, self._handle.clock.time_ns(), None, runs)
 
         made = self._handle.require_read_side().reserve(taken, vote)

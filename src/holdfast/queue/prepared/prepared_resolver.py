@@ -112,15 +112,13 @@ class PreparedResolver:
         *,
         puts: bool,
         part_of: PartOf | None = None,
-        is_random: bool = False,
-        names_group: bool = False,
+        is_new: bool = False,
         group: str | None = None,
     ) -> None:
         """Refuse an id that is in doubt already, in any group, and reserve space for its outcome.
 
-        ``is_random``: it is a new one that no other transaction can have. ``names_group``: it is made of the id
-        of a group that is open here, so no vote of another group has it. ``group``: whose messages it acknowledges, if
-        it puts nothing; None: this handle's.
+        ``is_new``: no other transaction can have it. ``group``: whose messages it acknowledges, if it puts nothing;
+        None: this handle's.
 
         Raises TransactionStateError, DiskFullError or StorageError.
         """
@@ -128,7 +126,7 @@ class PreparedResolver:
         if part_of is not None:
             check_may_prepare(handle, transaction_id, part_of)
         with storage_errors("looking for prepared transactions", handle.path):
-            is_taken = not is_random and is_in_doubt(handle, transaction_id, names_group=names_group)
+            is_taken = not is_new and is_in_doubt(handle, transaction_id)
         if is_taken:
             raise TransactionStateError(
                 f"transaction {transaction_id} is prepared: decide it before its id is used again",

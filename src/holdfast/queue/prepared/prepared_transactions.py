@@ -119,17 +119,14 @@ def find_transaction(handle: QueueHandle, transaction_id: str) -> Found | None:
     )
 
 
-def is_in_doubt(handle: QueueHandle, transaction_id: str, *, names_group: bool = False) -> bool:
+def is_in_doubt(handle: QueueHandle, transaction_id: str) -> bool:
     """Whether a transaction of this id waits for its outcome. Raises ``OSError``.
 
-    A vote of another group that this queue's log decides, and whose puts do not wait, has its outcome. ``names_group``:
-    the id names a group that is open here, so the progress of others is not read.
+    A vote of another group that this queue's log decides, and whose puts do not wait, has its outcome.
     """
     if transaction_id in list_batch_files(handle.storage, handle.directory):
         return True
     own = list(handle.group_readers)
-    if names_group:
-        return any(vote.id == transaction_id for _, vote in _own_votes(handle, own))
     return any(
         vote.id == transaction_id and (group in own or vote.coordinator is None or vote.coordinator.path != OWN)
         for group, vote in _votes(handle)

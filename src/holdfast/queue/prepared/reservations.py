@@ -5,13 +5,15 @@ A reservation is a prepared transaction that acknowledges and puts nothing. docs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from holdfast.errors import ConfigError
 from holdfast.messages import Message
-from holdfast.persistence.filesystem.layout import DataFileName, open_if_there
+from holdfast.persistence.filesystem.layout import DataFileName, check_name, open_if_there
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Run
 from holdfast.persistence.format.message_headers import decode_headers
@@ -257,6 +259,16 @@ class Reservations:
 def id_prefix(handle: QueueHandle, prefix: str) -> str:
     """As :meth:`Reservations.id_prefix`, for the group of a handle."""
     return f"{prefix}-{handle.queue_id.hex()}-{handle.group.require().group_id.hex()[:16]}-"
+
+
+def check_transaction_id(transaction_id: str, queue_id: bytes) -> str:
+    """Return the id that a caller has chosen for a transaction; raises ConfigError if it cannot be one.
+
+    No id of a reservation is given by hand. So a reservation need not look for its id among the votes of all groups.
+    """
+    if re.search(rf"-{queue_id.hex()}-[0-9a-f]{{16}}-[0-9]+\Z", check_name(transaction_id, "transaction")):
+        raise ConfigError(f"{transaction_id!r} is the id of a reservation: choose another one for the transaction")
+    return transaction_id
 
 
 def _log_end(first: int, count: int, sequence: int, end_position: int) -> LogEnd:

@@ -24,7 +24,6 @@ from holdfast.errors import (
     TransactionStateError,
     UsageError,
 )
-from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.engine.queue_handle import QueueHandle
@@ -33,6 +32,7 @@ from holdfast.queue.options.failure import GIVEN_BACK, Failure, failure_of
 from holdfast.queue.options.put_options import Put
 from holdfast.queue.prepared.joint_resolver import check_part_of
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.prepared.reservations import check_transaction_id
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.threads.lifecycle import Lifecycle
 from holdfast.queue.transactions.branch import Branch, check_deliveries
@@ -358,6 +358,8 @@ class Transaction(TransactionBase):
 
         Raises
         ------
+        ConfigError
+            The id cannot be one, or is that of a reservation.
         TransactionStateError
             The id is in doubt already, the transaction is not open, or that version was committed before.
         StaleReceiptError
@@ -377,13 +379,13 @@ class Transaction(TransactionBase):
         """
         with self._lock:
             state = self._check("prepare")
-            chosen = self.id if id is None else check_name(id, "transaction")
+            chosen = self.id if id is None else check_transaction_id(id, self._handle.queue_id)
             part = None if part_of is None else check_part_of(*part_of)
             if part is not None and self._branch.acked:
                 raise UsageError("a part of a joint commit only puts: acknowledge in a transaction of its own")
             self._branch.wait_for_space(max(0.0, self._deadline - self._monotonic()))
             try:
-                self._prepare(chosen, part, is_random=id is None)
+                self._prepare(chosen, part, is_new=id is None)
             except BaseException as error:
                 if self.state is State.OPEN and not isinstance(error, TransactionStateError):
                     self._end("failure", f"prepare failed: {error}")
@@ -392,11 +394,11 @@ class Transaction(TransactionBase):
             self._give_up()
             return chosen
 
-    def _prepare(self, chosen: str, part_of: PartOf | None, *, is_random: bool) -> None:
+    def _prepare(self, chosen: str, part_of: PartOf | None, *, is_new: bool) -> None:
         branch, coordinator = self._branch, self._handle.coordinator
         puts = branch.put_count > 0 or not branch.acked
         if coordinator is not None:  # else the owner does that, when it is asked to prepare
-            self._resolver.make_ready(chosen, puts=puts, part_of=part_of, is_random=is_random)
+            self._resolver.make_ready(chosen, puts=puts, part_of=part_of, is_new=is_new)
             coordinator.begin(self._nonce)
         try:
             branch.prepare(chosen, None, part_of)
