@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import CorruptionError
 from holdfast.persistence.compaction import merging
-from holdfast.persistence.compaction.compactor import ALIVE, CHANGED, DAMAGED, GONE, HELD, NO_GROUP
+from holdfast.persistence.compaction.compactor import ACTIVE, ALIVE, CHANGED, DAMAGED, GONE, HELD, NO_GROUP
 from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
@@ -215,6 +215,22 @@ def test_a_file_that_is_retired_meanwhile_is_not_merged(
     names = log.files().names()
     assert compact(log).kept[GONE] == len(names) - 1
     assert log.files().names() == names
+
+
+def test_a_file_that_is_retired_during_the_copy_is_no_damage(log: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer has finished meanwhile what lived in it."""
+    copy = merging.copy_live
+
+    def behind_a_consumer(files: LogFiles, directory: QueueDirectory, run: merging.MergeRun) -> int:
+        retired = log.files()
+        retired.retire(retired.names()[1])
+        return copy(files, directory, run)
+
+    monkeypatch.setattr("holdfast.persistence.compaction.compactor.copy_live", behind_a_consumer)
+    names = log.files().names()
+    assert any(names[1].first_offset <= offset < names[2].first_offset for offset in LIVE)
+    assert compact(log).kept == {GONE: len(names) - 1, ACTIVE: 1}
+    assert log.directory.next_merged.name not in log.storage.list(log.directory.data)
 
 
 def test_a_message_that_is_not_there_stops_the_merge(log: LogParts) -> None:
