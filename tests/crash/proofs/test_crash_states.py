@@ -42,12 +42,13 @@ def test_short_workloads_recover_from_a_crash_at_any_instant(
         ("settings", "used", "never"),
         ("retention", "shared", "every_2_commits"),
         ("moving", "used", "never"),
+        ("merging", "merged", "never"),
     ],
 )
 def test_short_workloads_of_what_not_every_queue_is_used_for_recover_too(
     family: str, beginning: str, policy: str
 ) -> None:
-    """What puts ask for, reservations, joint commits, a second group, retention; ``make crash`` has all lives."""
+    """What puts ask for, reservations, joint commits, a second group, retention, merges; ``make crash`` has all."""
     for first in FAMILIES[family]:
         run(Task(beginning, policy, (first,), depth=2, family=family), BRIEF_OF_FAMILIES)
 
@@ -68,6 +69,12 @@ def test_a_group_that_is_made_and_deleted_where_no_file_is_retired_is_gone() -> 
 def test_a_group_that_is_made_or_deleted_while_files_are_retired_loses_nothing(beginning: str, race: str) -> None:
     """At each storage call of the other actor; and a crash at any instant of both."""
     assert run(Task(beginning, "every_commit", race=race)).workloads > 10
+
+
+@pytest.mark.parametrize(("beginning", "race"), [("sparse", "compact/create"), ("merged", "compact/delete")])
+def test_a_group_that_is_made_or_deleted_while_files_are_merged_loses_nothing(beginning: str, race: str) -> None:
+    """At each storage call of the other actor: while files are chosen, copied and replaced."""
+    assert run(Task(beginning, "every_commit", race=race)).workloads > 100
 
 
 @pytest.mark.parametrize(("beginning", "policy"), LIVES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
@@ -239,6 +239,7 @@ def _judge_log(history: History, name: str, seen: Seen, *, reported: bool) -> No
         f"next offset of {name} is {seen.next_offset}, only {len(payloads)} were put"
     )
     assert list(seen.log) == [(offset, payloads[offset]) for offset, _ in seen.log], f"not what was put into {name}"
+    assert all(first < second for (first, _), (second, _) in pairwise(seen.log)), f"{name} has a message twice"
     lost = {offset for damage in seen.damage for offset in damage.offsets}
     if not reported or not lost <= set(seen.gap):
         assert lost == set(seen.gap), f"reported {sorted(lost)} of {name} as lost, but {seen.gap} is"

@@ -142,6 +142,8 @@ def race_tasks() -> Iterator[Task]:
         for call in RACES:
             yield Task("used", policy, race=f"{call}/create")
             yield Task("shared", policy, race=f"{call}/delete")
+        yield Task("sparse", policy, race="compact/create")
+        yield Task("merged", policy, race="compact/delete")
 
 
 def drawn_tasks(seed: int) -> Iterator[Task]:

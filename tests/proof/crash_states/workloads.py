@@ -10,6 +10,7 @@ from proof.crash_states.asked import Asked
 from proof.crash_states.lives.books import LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES, A
 from proof.crash_states.lives.holding import PARTS_MAX
 from proof.crash_states.lives.life import Life
+from proof.crash_states.lives.merging import DYING_COUNT
 from proof.crash_states.lives.moving import AGO
 from proof.crash_states.lives.putting import PRIORITY
 
@@ -217,7 +218,13 @@ RETENTION = {
 }
 """Passes of retention: groups skip all that is not in the last data file."""
 
-ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | MOVING | SETTINGS | REQUESTS | RETENTION
+MERGING = {
+    "compact": Action(_always, Life.compact),
+    "compact_in_pass": Action(_always, Life.compact_in_pass),
+}
+"""Merges of data files."""
+
+ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | MOVING | SETTINGS | REQUESTS | RETENTION | MERGING
 """Longer sequences are drawn from these."""
 
 
@@ -234,11 +241,13 @@ FAMILIES = {
     "settings": _of(SETTINGS, "roll get create reopen kill"),
     "requests": _of(REQUESTS, "put_many roll get adopt two_queues reopen kill"),
     "retention": _of(RETENTION, "roll get receive reject reserve finish_reserved mortal create kill"),
+    "merging": _of(MERGING, "get receive nack retry reserve take prepare create seek slow_get put_many keep kill"),
 }
 """What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""
 
 FAMILY_DEPTH = 3
 DEPTHS = {("options", "used"): 2, ("groups", "used"): 2, ("moving", "shared"): 2}
+DEPTHS |= {("merging", "sparse"): 2, ("merging", "merged"): 2}
 """Where it is less, by family and beginning: another beginning has more to say of them."""
 
 RACES = ("get", "get_many", "roll", "reopen")
@@ -313,7 +322,42 @@ def waiting(life: Life) -> None:
     life.close()
 
 
-BEGINNINGS = {"fresh": fresh, "used": used, "shared": shared, "waiting": waiting}
+def sparse(life: Life) -> None:
+    """Three data files of which one message each lives: a dead letter, one that has failed, and one that has not."""
+    life.open()
+    life.put_sparse(3)
+    life.put(SMALL_BYTES)
+    life.finish_large("reject", "nack", "release")
+    life.close()
+
+
+def merged(life: Life) -> None:
+    """A data file that has taken the place of four, behind one that can now be merged; and a second group."""
+    life.open()
+    life.create()
+    life.put_sparse(5)
+    life.reserve()
+    life.finish_large("release", *["reject"] * 4)
+    life.finish_for_slow(but=5 * (DYING_COUNT + 1) - 1)
+    life.put(SMALL_BYTES)
+    life.compact()
+    life.finish_reserved()
+    life.retry()
+    life.receive()
+    for _ in range(3):
+        life.get()
+    life.nack()
+    life.close()
+
+
+BEGINNINGS = {
+    "fresh": fresh,
+    "used": used,
+    "shared": shared,
+    "waiting": waiting,
+    "sparse": sparse,
+    "merged": merged,
+}
 """The past of a life; it begins with opening the queue."""
 
 BEGINNINGS_OF = {
@@ -325,5 +369,6 @@ BEGINNINGS_OF = {
     "settings": ("fresh", "used"),
     "requests": ("fresh", "used"),
     "retention": ("used", "shared"),
+    "merging": ("sparse", "merged"),
 }
 """By family."""

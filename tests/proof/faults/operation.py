@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast import FlushPolicy
 from proof.faults.views import Key
 from proof.faults.world import LARGE, MAIN, World
+from support.owners.second_groups import open_beside
 
 Call = Callable[[], object]
 
@@ -112,6 +113,26 @@ def two_files(world: World) -> None:
     nearly_full(world)
     world.queue.put(b"large 2" + LARGE)
     world.queue.get_many(8, timeout=0)
+
+
+def sparse(world: World) -> None:
+    """A queue with three data files in which a dead letter each lives; a second group needs one of them, too."""
+    used(world)
+    queue = world.queue
+    queue.get_many(7, timeout=0)
+    queue.groups.create("late")
+    for number in range(3):
+        queue.put_many([b"%d of %d" % (each, number) + bytes(2200) for each in range(12)])  # a file of its own
+        for delivery in world.take(12):
+            if delivery.payload.startswith(b"7 "):
+                delivery.reject("no use")
+            else:
+                delivery.ack()
+    queue.put(b"last")
+    with open_beside(queue, "late") as late:
+        late.get_many(8 + 7, timeout=0)
+        late.receive(timeout=0)
+        late.get_many(100, timeout=0)
 
 
 def make_ready(world: World) -> None:

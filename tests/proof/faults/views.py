@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 from holdfast import FlushPolicy, PersistentQueue
+from holdfast.persistence.groups.group_files import progress_reader, require_group
 from holdfast.queue.engine import coordinators as live_queues
 from holdfast.queue.inspect.browse import State
 from holdfast.queue.prepared.prepared_transactions import find_prepared
@@ -73,8 +74,9 @@ def _begin(world: World, path: Path, group: str) -> str:
     clock, storage = world.clock, world.storage
     with PersistentQueue(path, mode="read_only", group=group, storage=storage, clock=clock) as handle:
         _check_report(handle, world.policy)
-        stats = handle.stats()
-        return f"from {stats.next_offset - stats.depth}"
+        inner = handle_of(handle)
+        info = require_group(storage, inner.directory, group)
+        return f"from {progress_reader(storage, inner.directory, inner.queue_id, info).refresh().floor}"
 
 
 def _check_report(queue: PersistentQueue, policy: FlushPolicy) -> None:

@@ -16,6 +16,7 @@ from proof.faults.operation import (
     make_ready,
     nearly_full,
     settle,
+    sparse,
     two_files,
     unread,
     used,
@@ -160,6 +161,12 @@ def behind_asleep(world: World) -> None:
     world.queue.get_many(100, timeout=0)
 
 
+def compacted(world: World) -> None:
+    """A queue whose files a pass merges."""
+    sparse(world)
+    world.queue.configure(compact_ratio=1)
+
+
 def old(world: World) -> None:
     """A queue whose data file is left once it is an hour old."""
     world.open(data_file_max_age=HOUR_SECONDS)
@@ -295,6 +302,9 @@ WHOLE = (
     Operation("pass, skips for a group that sleeps", behind_asleep, on_queue(pass_over), Promise.NEVER, again=True),
     Operation("pass, leaves an old file", old, an_hour_later, Promise.NEVER, again=True),
     Operation("pass, expired", mortal, an_hour_later, Promise.NEVER, again=True),
+    Operation("pass, merges", compacted, on_queue(pass_over), Promise.NEVER, again=True),
+    Operation("compact", sparse, on_queue(lambda queue: queue.compact()), Promise.NEVER, again=True),
+    Operation("compact, shared", sparse, shared(on_queue(lambda queue: queue.compact())), Promise.NEVER, again=True),
     Operation(
         "groups.delete",
         with_group,

@@ -8,6 +8,7 @@ from proof.mutants.drains import DRAINS
 from proof.mutants.far_away import FAR_AWAY
 from proof.mutants.filters import FILTERS
 from proof.mutants.many_queues import MANY_QUEUES
+from proof.mutants.merges import MERGES
 from proof.mutants.mutation import Mutation
 from proof.mutants.own_deliveries import OWN_DELIVERIES
 from proof.mutants.replays import REPLAYS
@@ -427,6 +428,7 @@ MUTATIONS = (
     *FAR_AWAY,
     *DRAINS,
     *RETAINING,
+    *MERGES,
     *REPLAYS,
     *FILTERS,
     *MANY_QUEUES,

@@ -172,6 +172,12 @@ SUITES = (
         "tests/unit/inspect/test_seek.py",
         "tests/unit/inspect/test_log_reading.py",
     ),
+    _tests(
+        "merges",
+        "tests/unit/compaction/test_compactor.py",
+        "tests/unit/engine/test_compacting.py",
+        "tests/unit/compaction/test_crashes_of_a_merge.py",
+    ),
     _tests("range server", "tests/spark/test_range_server.py"),
     _tests("unseen writes", "tests/spark/test_unseen_writes.py"),
     _tests(

@@ -37,6 +37,9 @@ IDS = ("a", "b", "c", "d")
 KEYS = ("x", "y")
 GROUPS = ("default", "other")
 DATA_FILE_BYTES = 16 * 2**10
+OWN_FILE_COUNT, OWN_FILE_BYTES = 13, 2 * DATA_FILE_BYTES
+"""Of a batch that is merged if one of its messages lives: more than a data file has."""
+
 OF_QUEUE: dict[str, tuple[Any, ...]] = {
     "maxsize": (0, 0, 6, 20),
     "max_bytes": (None, None, 2 * DATA_FILE_BYTES, 4 * DATA_FILE_BYTES),
@@ -80,7 +83,7 @@ class Player:
         self.machines = machines
         self.clock = FakeClock()
         self.storage = SimulatedStorage()
-        self.payload_count = self.restart_count = self.crash_count = 0
+        self.payload_count = self.restart_count = self.crash_count = self.merged_count = 0
         self.uses_priorities = rng.random() < 0.5
         of_group: dict[str, Any] = {name: rng.choice(values) for name, values in OF_GROUP.items()}
         self.of_queue: dict[str, Any] = {
@@ -117,7 +120,7 @@ class Player:
         """Make so many steps, and look at everything at the end."""
         kinds = [self.puts, self.takes, self.takes, self.settles, self.settles, self.transacts, self.transacts]
         kinds += [self.looks, self.rules, self.wait]
-        kinds = [*kinds * 2, self.configures, self.configures, self.passes, self.passes, self.replays]
+        kinds = [*kinds * 2, self.configures, self.configures, self.passes, self.passes, self.replays, self.merges]
         for _ in range(call_count):
             self.step(self.rng.choice(kinds)())
             if self.rng.random() < 0.4:
@@ -352,6 +355,21 @@ class Player:
         """Choose a pass of retention, once the group has begun."""
         return (lambda: pass_over(self.queue)) if self.group in self.groups() else self.takes()
 
+    def merges(self) -> Callable[[], object]:
+        """Choose a merge, most times of a batch with a data file of its own, of which one message is in hand."""
+        queue = self.queue
+
+        def compact() -> None:
+            self.merged_count += queue.compact().merged_count
+
+        if self.rng.random() < 0.7 and queue.settings["max_bytes"] is None:  # else there may be no room for it
+            for count in (OWN_FILE_COUNT, 1):
+                batch = [self.payload() + b"." * (OWN_FILE_BYTES // OWN_FILE_COUNT) for _ in range(count)]
+                self.make(partial(queue.put_many, batch, timeout=0))
+            self.make(lambda: self.deliveries.append(queue.receive(timeout=0)))
+            self.make(queue.purge)
+        return compact
+
     def start(self) -> Start:
         """Choose where a group, or a reading of the log, begins."""
         rng = self.rng
@@ -454,6 +472,7 @@ class Player:
             self.looks,
             self.looks,
             self.replays,
+            self.merges,
         ]
         for _ in range(self.rng.randint(2, VISIT_MAX)):
             self.step(self.rng.choice(kinds)())

@@ -12,6 +12,7 @@ from proof.second_model.rules import (
     dead_letters,
     life,
     looking,
+    merging,
     purging,
     putting,
     replaying,
@@ -36,6 +37,7 @@ RULES: dict[str, Rule] = {
     **life.RULES,
     **configuring.RULES,
     **retaining.RULES,
+    **merging.RULES,
     **replaying.RULES,
 }
 

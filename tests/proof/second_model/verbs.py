@@ -176,6 +176,7 @@ QUEUE = {
     "resume": Reader("resume"),
     "purge": Reader("purge", answer=plain),
     "configure": Reader("configure", configuring),
+    "compact": Reader("compact"),
     "shutdown": Reader("shutdown", asked("immediate")),
     "close": Reader("close"),
     "begin": Reader("begin", lambda call: call.given, beginning),

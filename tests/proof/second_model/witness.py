@@ -60,7 +60,7 @@ class DurabilityCheck:
     def data_files(self) -> list[tuple[int, int]]:
         """Return the first offset and the size of each data file that is there; their names have both (format.md)."""
         found = [(path.stem, len(content or b"")) for path, content in self.storage.tree().items() if is_data(path)]
-        return [(int(stem.split("-")[1]), size) for stem, size in sorted(found)]
+        return [(int(stem.split("-")[-1]), size) for stem, size in sorted(found)]
 
     def groups(self) -> list[str]:
         """Return the groups that have begun: each has a document (format.md)."""

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import CorruptionError
 from holdfast.persistence.compaction import merging
-from holdfast.persistence.compaction.compactor import ALIVE, CHANGED, DAMAGED, GONE, HELD, NO_GROUP
+from holdfast.persistence.compaction.compactor import ACTIVE, ALIVE, CHANGED, DAMAGED, GONE, HELD, NO_GROUP
 from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
@@ -19,11 +19,12 @@ from holdfast.persistence.filesystem.layout import (
     list_replaced_files,
     read_data_file_header,
 )
-from holdfast.persistence.format.constants import ENTRY_DEAD, ENTRY_DONE
+from holdfast.persistence.format.constants import ENTRY_DEAD, ENTRY_DELIVERED, ENTRY_DONE
 from holdfast.persistence.format.file_header import block_buffers
 from holdfast.persistence.format.report import Damage
-from holdfast.persistence.groups.group_files import write_group
+from holdfast.persistence.groups.group_files import progress_reader, require_group, write_group
 from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.retention import Bounds, Retention
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_reader import LEFT_OUT, LogReader, Record
@@ -214,6 +215,22 @@ def test_a_file_that_is_retired_meanwhile_is_not_merged(
     names = log.files().names()
     assert compact(log).kept[GONE] == len(names) - 1
     assert log.files().names() == names
+
+
+def test_a_file_that_is_retired_during_the_copy_is_no_damage(log: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer has finished meanwhile what lived in it."""
+    copy = merging.copy_live
+
+    def behind_a_consumer(files: LogFiles, directory: QueueDirectory, run: merging.MergeRun) -> int:
+        retired = log.files()
+        retired.retire(retired.names()[1])
+        return copy(files, directory, run)
+
+    monkeypatch.setattr("holdfast.persistence.compaction.compactor.copy_live", behind_a_consumer)
+    names = log.files().names()
+    assert any(names[1].first_offset <= offset < names[2].first_offset for offset in LIVE)
+    assert compact(log).kept == {GONE: len(names) - 1, ACTIVE: 1}
+    assert log.directory.next_merged.name not in log.storage.list(log.directory.data)
 
 
 def test_a_message_that_is_not_there_stops_the_merge(log: LogParts) -> None:
@@ -414,3 +431,28 @@ def test_a_damaged_live_message_stops_the_merge_of_its_files(log: LogParts) -> N
     assert compact(log).merged_count == 0
     assert log.files().names() == names
     assert path.name in log.storage.list(log.directory.data)
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+def test_a_merge_keeps_how_often_each_message_was_delivered(log: LogParts, is_closed: bool) -> None:
+    """Also if the group's owner was killed, so that its progress is written again."""
+    group = require_group(log.storage, log.directory, "one")
+    reader = progress_reader(log.storage, log.directory, log.queue_id, group)
+    positions = PositionFileWriter(log.storage, log.directory.group("one"), log.clock, reader, file_bytes=16_384)
+    counts = {3: 1, 251: 4, 777: 2}
+    positions.append([Change(ENTRY_DELIVERED, offset, 1, (0, 0), times) for offset, times in counts.items()])
+    if is_closed:
+        positions.close()
+    assert compact(log).merged_count
+    progress = progress_reader(log.storage, log.directory, log.queue_id, group).refresh()
+    assert progress.deliveries == counts
+
+
+def test_a_merged_file_never_becomes_a_spare(log: LogParts) -> None:
+    """Somebody may read it at the moment when it is retired."""
+    compact(log)
+    files = log.files()
+    merged = files.names()[0]
+    assert merged.is_merged
+    files.retire(merged)
+    assert log.storage.list(log.directory.spare) == []

@@ -17,11 +17,20 @@ from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.verify import verify
 from support.builders.log_parts import LogParts
 from support.builders.merges import LIVE, between, bytes_of, compact, finish_all_but, read_all, restore, with_log
+from support.models.crash_choices import SameForAll
+from support.storages.disk_operations import NameOperation, Remove
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
 STATES_MAX = 24  # of each step; the explorer has more
 LAST = range(950, 1000)
+
+
+class RemovalsAlone(SameForAll):
+    """A loss of power that takes every name but those that are gone."""
+
+    def keep_name(self, operation: NameOperation) -> bool:
+        return isinstance(operation, Remove)
 
 
 def new_log() -> LogParts:
@@ -70,6 +79,28 @@ def test_a_loss_of_power_leaves_every_live_message_at_each_step() -> None:
             assert list_replaced_files(crashed, left.directory) == []
             check_whole(parts_of(left, crashed.crash_dropping_unsynced()), payloads)
     assert merged == {True, False}
+
+
+def test_what_a_killed_merge_has_replaced_goes_only_once_the_new_name_is_durable() -> None:
+    """Its process may have been killed before it had synced the name; the power fails while the next one cleans up."""
+    parts = new_log()
+    payloads = {each[0]: each[3] for each in read_all(parts)[0]}
+    parts.storage.replay_from_here()
+    compact(parts)
+    judged = 0
+    for step in parts.storage.replay():
+        killed = step.crash_keeping_all()
+        left = parts_of(parts, killed)
+        if not list_replaced_files(killed, left.directory):
+            continue
+        killed.replay_from_here()
+        compact(left)
+        assert list_replaced_files(killed, left.directory) == []
+        for again in killed.replay():
+            for crashed in (again.crash(RemovalsAlone(keep=True)), again.crash_dropping_unsynced()):
+                check_whole(parts_of(left, crashed), payloads)
+                judged += 1
+    assert judged > STATES_MAX
 
 
 def test_progress_is_durable_before_what_it_has_finished_goes() -> None:

@@ -84,6 +84,8 @@ def copy_live(files: LogFiles, directory: QueueDirectory, run: MergeRun) -> int:
         A live message does not verify: nothing is merged.
     NotWorthwhileError
         They take more than a quarter of the bytes.
+    FileNotFoundError
+        A file is gone: it was retired meanwhile.
     OSError
         The disk refuses.
     """
@@ -119,6 +121,8 @@ def _copy_run(reader: LogReader, live: range, end: tuple[int, int, int], copy: _
         records = reader.read(_READ_COUNT, end)
         for damage in losses:
             is_needed = damage.offsets.start < live.stop and live.start < damage.offsets.stop
+            if is_needed and damage.reason == FILE_MISSING:
+                raise FileNotFoundError(str(damage.path))  # retired meanwhile: by now all groups have finished it
             if is_needed or damage.reason not in (FILE_MISSING, LEFT_OUT):
                 raise CorruptionError(f"{damage}; its file is not merged", path=str(damage.path))
         losses.clear()

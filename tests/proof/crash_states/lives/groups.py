@@ -15,6 +15,9 @@ from proof.crash_states.lives.books import SLOW_PROGRESS
 from proof.crash_states.lives.holding import Holding
 from proof.crash_states.opening import SLOW, another_actor
 
+NEXT_MERGED = "next.merged"
+"""A merged file while it is made, which takes no message with it if it goes."""
+
 LOCK = ".lock"
 """What the names of lock files end with, and the whole name of the one under which groups come and go."""
 
@@ -122,7 +125,7 @@ class Grouping(Holding):
 
             def create() -> None:
                 first.append(groups.create(SLOW, max_deliveries=None, max_lag_bytes=1))
-                there.extend(self.storage.list(data))
+                there.extend(name for name in self.storage.list(data) if name != NEXT_MERGED)
 
             has_come = self._race(call, create, at)
         if has_come:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proof.crash_states.lives.retaining import Retaining
+from proof.crash_states.lives.merging import Merging
 
 
-class Life(Retaining):
+class Life(Merging):
     """Does things and keeps the books."""
 
     def twin(self) -> Life:

@@ -49,7 +49,7 @@ class Moving(Grouping):
     def create_since(self) -> None:
         """Make the second group at a time."""
         expected = self._offset_of(AGO)
-        first = self.queue.groups.create(SLOW, AGO, max_deliveries=None)
+        first = self.queue.groups.create(SLOW, AGO, max_deliveries=None, max_lag_bytes=1)
         assert first == expected, f"the group starts at {first}, not at {expected}"
         self._created(first)
         self._return("create_since")

@@ -14,7 +14,7 @@ from support.builders.handles import handle_of, pass_over
 
 
 class Retaining(Requesting):
-    """Does passes of retention. Both groups are too far behind as soon as anything is behind a data file."""
+    """Does passes of retention. If a group has no filter, it is too far behind at the second data file."""
 
     _kept: frozenset[str] | None = None
 
@@ -41,15 +41,16 @@ class Retaining(Requesting):
         group = self._group()
         in_transaction = set() if self.tx is None or self.tx.is_prepared else set(self.tx.acks)
         skipped = self._skipped(group, self.held_offsets | in_transaction)
-        slow = self._skipped(self.slow_group) if self.slow_group is not None else []
+        slow_group = self.slow_group
+        slow = self._skipped(slow_group) if slow_group is not None and not slow_group.is_filtered else []
         before, counted = self._last_data_file(A), self.queue.stats().skipped
         pass_over(self.queue)
         if self._last_data_file(A) != before:
             self.history.is_durable((A, Part.LOG))
         assert self.queue.stats().skipped - counted == len(skipped), "as many were skipped as were counted"
         self._skip(group, skipped)
-        if self.slow_group is not None:
-            self._skip_slow(self.slow_group, slow)
+        if slow_group is not None:
+            self._skip_slow(slow_group, slow)
         self._return(f"pass_over({skipped}, {slow})")
 
     def pass_later(self) -> None:
