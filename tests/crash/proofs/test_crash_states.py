@@ -43,12 +43,17 @@ def test_short_workloads_recover_from_a_crash_at_any_instant(
         ("retention", "shared", "every_2_commits"),
         ("moving", "used", "never"),
         ("merging", "merged", "never"),
+        ("giving", "owner", "never"),
+        ("giving", "client", "every_2_commits"),
     ],
 )
 def test_short_workloads_of_what_not_every_queue_is_used_for_recover_too(
     family: str, beginning: str, policy: str
 ) -> None:
-    """What puts ask for, reservations, joint commits, a second group, retention, merges; ``make crash`` has all."""
+    """What puts ask for, reservations, joint commits, a second group, retention, merges, transactions over deliveries.
+
+    ``make crash`` has all lives.
+    """
     for first in FAMILIES[family]:
         run(Task(beginning, policy, (first,), depth=2, family=family), BRIEF_OF_FAMILIES)
 

@@ -17,6 +17,7 @@ from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.log.log_reader import LogReader
 from holdfast.queue.inspect.groups import Groups
 from holdfast.queue.local_engine import LocalEngine
+from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.producer import nonces
 from support.builders.handles import handle_of
 from support.owners.second_groups import open_beside
@@ -46,6 +47,9 @@ SLOW = "slow"
 LIVING, DEAD = 1, 2
 """Numbers of the session that lives over all crashes, and of the one that does not."""
 
+FIRST_SESSION = 10
+"""The number of the first session of a life in the mode "shared": it dies in each crash."""
+
 DEDUP_SECONDS = 10**6
 """Longer than any life."""
 
@@ -60,11 +64,11 @@ def slow_policy(policy: FlushPolicy) -> FlushPolicy:
     return policies[max(policies.index(policy) - 1, 0)]
 
 
-def open_queue(storage: SimulatedStorage, name: str, policy: FlushPolicy) -> PersistentQueue:
+def open_queue(storage: SimulatedStorage, name: str, policy: FlushPolicy, mode: Mode = "exclusive") -> PersistentQueue:
     """Open a queue by its name."""
     return PersistentQueue(
         Path("/") / name,
-        mode="exclusive",
+        mode=mode,
         flush=policy,
         data_file_bytes=DATA_FILE_BYTES,
         max_deliveries=None,
@@ -167,6 +171,7 @@ def no_threads() -> Iterator[None]:
     """
     with ExitStack() as stack:
         stack.enter_context(patch("holdfast.queue.threads.flusher.Flusher.kick", lambda flusher: None))
+        stack.enter_context(patch("holdfast.queue.client.upkeep.Upkeep.wake", lambda upkeep: None))
         stack.enter_context(patch("holdfast.persistence.log.log_files.close_in_background", lambda file: file.close()))
         living = partial(LocalEngine, living=LIVING.__eq__)
         stack.enter_context(patch("holdfast.queue.persistent_queue.LocalEngine", living))

@@ -16,7 +16,7 @@ from proof.crash_states.counting import Tally
 from proof.crash_states.explorer import Explorer
 from proof.crash_states.lives.books import Place
 from proof.crash_states.lives.life import Life
-from proof.crash_states.opening import POLICIES, draw_from, no_threads, same_identifiers
+from proof.crash_states.opening import FIRST_SESSION, POLICIES, draw_from, no_threads, same_identifiers
 from proof.crash_states.workloads import (
     ALL,
     BEGINNINGS,
@@ -24,11 +24,13 @@ from proof.crash_states.workloads import (
     DEPTHS,
     FAMILIES,
     FAMILY_DEPTH,
+    OF_SHARED,
     RACES,
     Workload,
     action_named,
 )
 from support.builders.small_steps import small_steps
+from support.owners.machine_link import machine_links
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,8 @@ class Search:
             workload: list[str] = []
             with self._answering(workload, 0, DRAWN_CARE), self._living() as life:
                 place = life.mark()
-                some = [name for name in ALL if name in ALWAYS or rng.random() < DRAWN_SHARE]
+                known = FAMILIES["giving"] if self.task.beginning in OF_SHARED else ALL
+                some = [name for name in known if name in ALWAYS or rng.random() < DRAWN_SHARE]
                 for _ in range(rng.randint(*DRAWN_LENGTHS)):
                     name = rng.choice([name for name in some if ALL[name].may(life)])
                     workload.append(name)
@@ -264,11 +267,12 @@ class Search:
         """Begin a life, and end it: while its queues are open, they answer what others ask in this process."""
         draw_from("life")
         life = self._past.twin()
-        try:
-            life.open()
-            yield life
-        finally:
-            life.end()
+        with machine_links(first=FIRST_SESSION) as life.machines:
+            try:
+                life.open()
+                yield life
+            finally:
+                life.end()
 
     def _explore(self, life: Life, workload: Workload, place: Place, care: Care, since: int) -> None:
         self.tally.workloads += 1

@@ -58,6 +58,22 @@ def _may_decide(life: Life) -> bool:
     return life.tx is not None or life.is_in_doubt
 
 
+def _may_give(life: Life) -> bool:
+    return bool(life.in_hand) and not life.is_in_doubt
+
+
+def _may_give_and_take(life: Life) -> bool:
+    return _may_give(life) and _may_take(life)
+
+
+def _may_wait_in(life: Life) -> bool:
+    return life.tx is not None and not life.is_in_doubt and not life.in_hand
+
+
+def _is_shared(life: Life) -> bool:
+    return life.way != "alone"
+
+
 def _may_reserve(life: Life) -> bool:
     return bool(life.may_come()) and life.reserved is None
 
@@ -170,6 +186,16 @@ HOLDING = {
 }
 """Reservations and joint commits."""
 
+GIVING = {
+    "give": Action(_may_give, Life.give),
+    "give_and_take": Action(_may_give_and_take, Life.give_and_take),
+    "receive_in": Action(_may_take, Life.receive_in),
+    "use_in": Action(_may_take, Life.use_in),
+    "wait_in": Action(_may_wait_in, Life.wait_in),
+    "succeed": Action(_is_shared, Life.succeed),
+}
+"""Transactions over what was received before, or is received in them; in shared queues too."""
+
 GROUPS = {
     "create": Action(_may_create, Life.create),
     "create_filtered": Action(_may_create, Life.create_filtered),
@@ -224,7 +250,7 @@ MERGING = {
 }
 """Merges of data files."""
 
-ALL = CORE | OTHERS | OPTIONS | HOLDING | GROUPS | MOVING | SETTINGS | REQUESTS | RETENTION | MERGING
+ALL = CORE | OTHERS | OPTIONS | HOLDING | GIVING | GROUPS | MOVING | SETTINGS | REQUESTS | RETENTION | MERGING
 """Longer sequences are drawn from these."""
 
 
@@ -236,6 +262,9 @@ FAMILIES = {
     "core": CORE,
     "options": _of(OPTIONS, "roll get receive reject retry nack adopt reopen kill"),
     "holding": _of(HOLDING, "put_many roll get purge keyed kill reopen"),
+    "giving": _of(
+        GIVING, "put_many get receive ack nack release begin take prepare commit abort two_queues reopen kill"
+    ),
     "groups": _of(GROUPS, "put_many roll get get_many reopen kill"),
     "moving": _of(MOVING, "put_many roll get receive reject retry take commit two_queues hour kill reopen"),
     "settings": _of(SETTINGS, "roll get create reopen kill"),
@@ -246,7 +275,7 @@ FAMILIES = {
 """What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""
 
 FAMILY_DEPTH = 3
-DEPTHS = {("options", "used"): 2, ("groups", "used"): 2, ("moving", "shared"): 2}
+DEPTHS = {("options", "used"): 2, ("groups", "used"): 2, ("moving", "shared"): 2, ("giving", "used"): 2}
 DEPTHS |= {("merging", "sparse"): 2, ("merging", "merged"): 2}
 """Where it is less, by family and beginning: another beginning has more to say of them."""
 
@@ -350,6 +379,18 @@ def merged(life: Life) -> None:
     life.close()
 
 
+def owner(life: Life) -> None:
+    """As used; then the queue is shared, and this process owns it."""
+    used(life)
+    life.way = "owner"
+
+
+def client(life: Life) -> None:
+    """As used; then the queue is shared, and another process owns it."""
+    used(life)
+    life.way = "client"
+
+
 BEGINNINGS = {
     "fresh": fresh,
     "used": used,
@@ -357,13 +398,19 @@ BEGINNINGS = {
     "waiting": waiting,
     "sparse": sparse,
     "merged": merged,
+    "owner": owner,
+    "client": client,
 }
 """The past of a life; it begins with opening the queue."""
+
+OF_SHARED = ("owner", "client")
+"""Beginnings of shared queues: longer sequences behind them are drawn from the family "giving" alone."""
 
 BEGINNINGS_OF = {
     "core": ("fresh", "used"),
     "options": ("used", "waiting"),
     "holding": ("used",),
+    "giving": ("used", "owner", "client"),
     "groups": ("used", "shared"),
     "moving": ("used", "shared"),
     "settings": ("fresh", "used"),

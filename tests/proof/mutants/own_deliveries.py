@@ -36,18 +36,8 @@ OWN_DELIVERIES = (
         "given-back-behind-a-succession-counts",
         "What a handle gives back as it ends counts as failed if another owner has begun since it was taken.",
         "queue/client/shared_consumer.py",
-        "            self._settling.append(left)  # an owner that begins meanwhile must not count them as failed\n"
-        "            self._leases.end(left)\n"
-        "        try:\n"
-        "            if left:\n"
-        "                with suppress(HoldfastError):  # they come again once their session is dead\n"
-        '                    self._ask_settle("release", left)\n'
-        "        finally:\n"
-        "            self._settling.remove(left)\n",
-        "            self._leases.end(left)\n"
-        "        if left:\n"
-        "            with suppress(HoldfastError):\n"
-        '                self._ask_settle("release", left)\n',
+        "        with self.settling(left):\n",
+        "        with self.settling([]):\n",
         "owners that die",
     ),
     Mutation(

@@ -234,14 +234,14 @@ class MachineFinder:
 
 @contextmanager
 def machine_links(
-    begin: Callable[[Storage, Clock, Path, Iterator[int]], Machine] = Machine,
+    begin: Callable[[Storage, Clock, Path, Iterator[int]], Machine] = Machine, first: int = 1
 ) -> Iterator[Machines]:
     """Have handles of the mode "shared" use owners without sockets, in this process, within the block.
 
-    ``begin`` makes the owner of a queue.
+    ``begin`` makes the owner of a queue; ``first`` is the number of the first session.
     """
     machines = Machines(begin)
-    numbers = count(1)
+    numbers = count(first)
 
     def find(storage: Storage, clock: Clock, path: Path, options: Options) -> MachineFinder:
         return MachineFinder(machines, numbers, storage, clock, path, options)

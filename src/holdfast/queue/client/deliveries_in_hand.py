@@ -11,8 +11,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain
 
 from holdfast.clock import Clock
@@ -114,6 +114,15 @@ class DeliveriesInHand:
         with self._lock:
             in_hand = chain(self._leases.by_offset.values(), *self._settling)
             return list({*self._taking, *(each.number for each in in_hand)})
+
+    @contextmanager
+    def settling(self, deliveries: Sequence[Delivery]) -> Iterator[None]:
+        """Have an owner that begins inside leave these with this handle: it asks for what becomes of them."""
+        self._settling.append(deliveries)
+        try:
+            yield
+        finally:
+            self._settling.remove(deliveries)
 
     def lose_session(self) -> None:
         """Note that all deliveries in hand are stale: the session was found dead."""

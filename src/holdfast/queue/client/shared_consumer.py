@@ -347,26 +347,24 @@ class SharedConsumer(DeliveriesInHand):
         if holder is None:
             self.part_with(live)  # from here on the leases of this handle alone decide which thread settles them
         is_ending = False
-        self._settling.append(live)  # an owner that begins meanwhile must not give them back
-        try:
-            with self._lock:
-                if self._lifecycle.refusal is not None:
-                    self._lifecycle.check_alive()
-                self._leases.run_out()
-                self._leases.forget([each for each in live if each.is_settled])  # by the read side of this process
-                self._leases.check(live, holder)
-                is_ending = True
-                self._leases.end(live)  # first: no other thread settles them too
-            ask(live)
-        except SessionLostError as error:
-            raise self.lose_all(live) from error
-        except BaseException as error:
-            if is_ending:
-                self.note_lost(live, error)
-                self.take_back(live, error)
-            raise
-        finally:
-            self._settling.remove(live)
+        with self.settling(live):
+            try:
+                with self._lock:
+                    if self._lifecycle.refusal is not None:
+                        self._lifecycle.check_alive()
+                    self._leases.run_out()
+                    self._leases.forget([each for each in live if each.is_settled])  # by the read side of this process
+                    self._leases.check(live, holder)
+                    is_ending = True
+                    self._leases.end(live)  # first: no other thread settles them too
+                ask(live)
+            except SessionLostError as error:
+                raise self.lose_all(live) from error
+            except BaseException as error:
+                if is_ending:
+                    self.note_lost(live, error)
+                    self.take_back(live, error)
+                raise
 
     def _ask_settle(
         self, verb: str, deliveries: Sequence[Delivery], seconds: float | None = None, failure: Failure | None = None
@@ -464,14 +462,12 @@ class SharedConsumer(DeliveriesInHand):
     def _give_back(self) -> None:
         with self._lock:
             left = list(self._leases.by_offset.values())
-            self._settling.append(left)  # an owner that begins meanwhile must not count them as failed
-            self._leases.end(left)
-        try:
+        with self.settling(left):
+            with self._lock:
+                self._leases.end(left)
             if left:
                 with suppress(HoldfastError):  # they come again once their session is dead
                     self._ask_settle("release", left)
-        finally:
-            self._settling.remove(left)
 
     def close(self) -> None:
         """Refuse further takes, and give deliveries back."""

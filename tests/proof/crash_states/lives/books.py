@@ -11,17 +11,20 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from holdfast import Delivery, FlushPolicy, PersistentQueue, Transaction
 from proof.crash_states.asked import PLAIN, Asked, AskingGroup
 from proof.crash_states.history import History, Moment, Part, Side, State
 from proof.crash_states.opening import CLOCK, log_of, open_queue, open_slow, slow_policy, take_apart
 from support.builders.clocks import START_NS
+from support.owners.machine_link import Machine, Machines
 from support.storages.simulated_storage import SimulatedStorage
 
 A, B = "a", "b"
 LOG, PROGRESS, PREPARED = (A, Part.LOG), (A, Part.PROGRESS), (A, Part.PREPARED)
 SLOW_PROGRESS, JOINT = (A, Part.SLOW), (A, Part.JOINT)
+Way = Literal["alone", "owner", "client"]
 Place = tuple[int, int]
 """The number of a disk, and how many operations it has seen."""
 
@@ -52,13 +55,23 @@ class Segment:
 
 @dataclass
 class InHand:
-    """The one transaction that is under way; all that it puts asks for the same."""
+    """The one transaction that is under way; all that it puts asks for the same.
+
+    ``received`` is what it has taken and does not acknowledge, ``given`` what was received before, of its ``acks``.
+    """
 
     handle: Transaction
-    puts: list[bytes]
-    acks: list[int]
+    puts: list[bytes] = field(default_factory=list)
+    acks: list[int] = field(default_factory=list)
     asked: Asked = PLAIN
     is_prepared: bool = False
+    received: list[int] = field(default_factory=list)
+    given: dict[int, Delivery] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> list[int]:
+        """What it gives back itself if it does not commit."""
+        return sorted({*self.acks, *self.received} - self.given.keys())
 
 
 @dataclass(frozen=True)
@@ -72,10 +85,21 @@ class Held:
 
 
 class Books:
-    """Two queues under one flush policy, and a second group of the first one under its own."""
+    """Two queues under one flush policy, and a second group of the first one under its own.
+
+    Attributes
+    ----------
+    way : "alone", "owner" or "client"
+        How the handles reach the queues: without others, as the owner of a shared one, or through that.
+    machines : Machines
+        The owners of shared queues.
+    """
 
     def __init__(self, policy: FlushPolicy) -> None:
         self.policy = policy
+        self.way: Way = "alone"
+        self._is_group_open = True  # an owner opens a group, and syncs its progress, when it is first asked to
+        self.machines = Machines(Machine)
         self.history = History()
         self.groups: dict[str, AskingGroup | None] = {}
         self.queues: dict[str, PersistentQueue] = {}
@@ -118,6 +142,7 @@ class Books:
         assert not other.queues, "close them first"
         self.history = other.history.copy()
         self.groups, self.slow_group = deepcopy(other.groups), deepcopy(other.slow_group)
+        self.way = other.way
         self.held, self.version, self.now_ns = dict(other.held), other.version, other.now_ns
         self.finished_ids = set(other.finished_ids)
         CLOCK.set_time_ns(self.now_ns)
@@ -137,7 +162,9 @@ class Books:
             take_apart(self.slow)
             self.slow = None
         while self.queues:
-            take_apart(self.queues.popitem()[1])
+            queue = self.queues.popitem()[1]
+            if queue.mode == "exclusive":
+                take_apart(queue)
 
     # -- Opening and closing -----------------------------------------------------------------------------------------
 
@@ -146,10 +173,15 @@ class Books:
         if name not in self.history.payloads:
             self.history.add_queue(name)
             self.groups[name] = None
-        self.queues[name] = open_queue(self.storage, name, self.policy)
+        self.machines.are_own = self.way == "owner"
+        self.queues[name] = open_queue(
+            self.storage, name, self.policy, "exclusive" if self.way == "alone" else "shared"
+        )
         group = self.groups[name]
         if group is not None:
             group.reopen()
+        if name == A:
+            self._is_group_open = self.way == "alone"
         self._all_durable(name)
         self._return(f"open({name})")
         if name == A and self.slow_group is not None:
@@ -196,8 +228,9 @@ class Books:
         group = self.groups[name]
         if name != A or group is None:
             return
-        in_transaction = [] if self.tx is None or self.tx.is_prepared else self.tx.acks
-        for offsets in (in_transaction, list(self.in_hand)):
+        tx = None if self.tx is None or self.tx.is_prepared else self.tx
+        in_transaction, given = ([], []) if tx is None else (tx.taken, list(tx.given))
+        for offsets in (in_transaction, [*self.in_hand, *given]):
             if offsets:
                 group.release(offsets)
                 self._happened({PROGRESS: group.state()})
@@ -258,10 +291,15 @@ class Books:
         *,
         durable: bool = False,
     ) -> None:
+        if PROGRESS in states and not self._is_group_open:
+            self._is_group_open = True
+            self.history.is_durable(PROGRESS)  # what it showed as it was opened
         self.history.happened(states, finished, durable=durable)
 
     def _all_durable(self, name: str, *parts: Part) -> None:
-        self.history.is_durable(*((name, part) for part in parts or ALL_OF_A_HANDLE))
+        """Note that parts of a queue are durable, or all that its handle has opened."""
+        opened = (part for part in ALL_OF_A_HANDLE if self._is_group_open or part is not Part.PROGRESS)
+        self.history.is_durable(*((name, part) for part in parts or opened))
 
     def _committed(self, side: Side) -> None:
         """Note what the policy promises to have synced: fewer commits than it counts wait for a sync."""

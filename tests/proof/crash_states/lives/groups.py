@@ -12,7 +12,7 @@ from pathlib import Path
 from proof.crash_states.asked import AskingGroup
 from proof.crash_states.history import FILTERED_BYTES
 from proof.crash_states.lives.books import SLOW_PROGRESS
-from proof.crash_states.lives.holding import Holding
+from proof.crash_states.lives.giving import Giving
 from proof.crash_states.opening import SLOW, another_actor
 
 NEXT_MERGED = "next.merged"
@@ -26,7 +26,7 @@ class BlockedError(Exception):
     """The other actor waits for a lock."""
 
 
-class Grouping(Holding):
+class Grouping(Giving):
     """Takes for the second group.
 
     Attributes

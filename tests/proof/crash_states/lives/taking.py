@@ -27,6 +27,9 @@ class Taking(Putting):
         group = self._group()
         payloads = [self.queue.get(block=False)] if count == 1 else self.queue.get_many(count, timeout=0)
         offsets = self._offsets(group, payloads, len(self.history.payloads[A]), self.held_offsets)
+        if self.way == "client":  # the owner hands them out, and then finishes them
+            group.deliver(offsets)
+            self._happened({PROGRESS: group.state()})
         group.in_flight.difference_update(offsets)
         group.finish(offsets)
         self._progressed(f"get({count})", is_commit=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast import transaction
+import pytest
+
+from holdfast import Delivery, StaleReceiptError, TransactionStateError, transaction
 from proof.crash_states.asked import PLAIN, Asked
 from proof.crash_states.history import Part, Side, State
 from proof.crash_states.lives.books import (
@@ -17,6 +19,7 @@ from proof.crash_states.lives.books import (
 )
 from proof.crash_states.lives.taking import Taking
 
+TIMEOUT_SECONDS = 10**6  # no transaction ends by itself
 TRANSACTION_ID = "again"  # always the same: an id may be used again once it was decided
 
 
@@ -31,21 +34,31 @@ class Transacting(Taking):
     def begin(self, *sizes: int, asked: Asked = PLAIN) -> None:
         """Begin a transaction that puts."""
         payloads = self._payloads(A, sizes)
-        self.tx = InHand(self.queue.begin(), payloads, [], asked)
+        self.tx = InHand(self.queue.begin(timeout=TIMEOUT_SECONDS), payloads, asked=asked)
         self.tx.handle.put_many([self.wish(payload, asked) for payload in payloads])
         self._return(f"begin{sizes}")
 
     def take(self) -> None:
         """Receive a message in a transaction, a new one where there is none, and acknowledge it there."""
+        tx = self._begun_transaction()
+        delivery, offset = self._received(tx)
+        tx.handle.ack(delivery)
+        tx.acks.append(offset)
+        self._progressed(f"take({offset})")
+
+    def _begun_transaction(self) -> InHand:
+        """Return the transaction; a new one where there is none."""
         if self.tx is None:
-            self.tx = InHand(self.queue.begin(), [], [])
+            self.tx = InHand(self.queue.begin(timeout=TIMEOUT_SECONDS))
+        return self.tx
+
+    def _received(self, tx: InHand) -> tuple[Delivery, int]:
+        """Receive a message in a transaction; return it, and its offset."""
         group, end = self._group(), len(self.history.payloads[A])
-        delivery = self.tx.handle.receive(timeout=0)
+        delivery = tx.handle.receive(timeout=0)
         (offset,) = self._offsets(group, [delivery.payload], end, self.held_offsets)
         assert [delivery.delivery_count] == group.deliver([offset])
-        self.tx.handle.ack(delivery)
-        self.tx.acks.append(offset)
-        self._progressed(f"take({offset})")
+        return delivery, offset
 
     def prepare(self) -> None:
         """Prepare the transaction: durable, and in doubt."""
@@ -56,6 +69,11 @@ class Transacting(Taking):
         self._happened({PREPARED: self._in_doubt()}, durable=True)
         if tx.acks:
             self._all_durable(A, Part.PROGRESS)  # the vote was synced
+        self._over(tx, tx.acks)
+        if tx.received:  # they are ready again, and the delivery counts
+            self._group().give_back(tx.received)
+            tx.received = []
+            self._happened({PROGRESS: self._group().state()})
         self._return("prepare")
 
     def commit(self) -> None:
@@ -66,8 +84,21 @@ class Transacting(Taking):
         offsets = self.queue.commit_prepared(TRANSACTION_ID) if tx is None else tx.handle.commit()
         assert offsets == range(start := len(self.history.payloads[A]), start + len(taken.puts)), "other offsets"
         self._committed_transaction(taken, before, is_prepared=is_prepared)
+        if tx is not None and not is_prepared:
+            self._over(tx, tx.acks)
+            if tx.received:
+                self._group().release(tx.received)
+                self._happened({PROGRESS: self._group().state()})
         self._reads_anew()
         self._return("commit")
+
+    def _over(self, tx: InHand, offsets: list[int]) -> None:
+        """Check that deliveries which a transaction has finished, or holds in doubt, are of no use any more."""
+        for offset in offsets:
+            if offset in tx.given:
+                for verb in (tx.given[offset].ack, tx.given[offset].nack, tx.given[offset].release):
+                    with pytest.raises((StaleReceiptError, TransactionStateError)):
+                        verb()
 
     def _committed_transaction(self, taken: Held, before: str, *, is_prepared: bool) -> None:
         puts, acks = taken.puts, taken.acks
@@ -94,12 +125,14 @@ class Transacting(Taking):
     def abort(self) -> None:
         """Abort the transaction, prepared or not."""
         taken, is_prepared = self._take_transaction()
-        acks = taken.acks
         tx, self.tx = self.tx, None
         if tx is None:
             self.queue.abort_prepared(TRANSACTION_ID)
         else:
             tx.handle.abort()
+        acks = taken.acks if tx is None or is_prepared else tx.taken
+        if tx is not None and not is_prepared:
+            self.in_hand |= tx.given  # their receiver has them again
         if acks:
             group = self._group()
             group.in_flight.update(acks)  # what came back with a restart was held, too

@@ -20,6 +20,7 @@ from holdfast import (
     PersistentQueue,
     transaction,
 )
+from holdfast.queue.client.shared_engine import SharedEngine
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.queues_joint_commits import QueuesJointCommits
 from holdfast.queue.queues_transaction import QueuesTransaction
@@ -115,8 +116,9 @@ class ClientProcess:
         """Leave its sessions without a word."""
         for queue in self.queues.values():
             engine = queue._engine
+            assert isinstance(engine, SharedEngine)
             engine.call_off()
-            engine.membership.leave()  # type: ignore[attr-defined]  # it is that of a shared queue
+            engine.membership.leave()
 
 
 class World:
