@@ -35,7 +35,7 @@ OWN_DELIVERIES = (
     Mutation(
         "given-back-behind-a-succession-counts",
         "What a handle gives back as it ends counts as failed if another owner has begun since it was taken.",
-        "queue/client/shared_consumer.py",
+        "queue/client/deliveries_in_hand.py",
         "        with self.settling(left):\n",
         "        with self.settling([]):\n",
         "owners that die",

@@ -124,6 +124,16 @@ class DeliveriesInHand:
         finally:
             self._settling.remove(deliveries)
 
+    def give_all_back(self, release: Callable[[Sequence[Delivery]], object]) -> None:
+        """End all leases, and have the owner told by ``release``. Raises as that."""
+        left: list[Delivery] = []
+        with self.settling(left):
+            with self._lock:
+                left += self._leases.by_offset.values()
+                self._leases.end(left)
+            if left:
+                release(left)
+
     def lose_session(self) -> None:
         """Note that all deliveries in hand are stale: the session was found dead."""
         self.lose(list(self._leases.by_offset.values()))

@@ -460,14 +460,8 @@ class SharedConsumer(DeliveriesInHand):
         return self._draining.ending(self._in_hand_count(None))
 
     def _give_back(self) -> None:
-        with self._lock:
-            left = list(self._leases.by_offset.values())
-        with self.settling(left):
-            with self._lock:
-                self._leases.end(left)
-            if left:
-                with suppress(HoldfastError):  # they come again once their session is dead
-                    self._ask_settle("release", left)
+        with suppress(HoldfastError):  # they come again once their session is dead
+            self.give_all_back(lambda left: self._ask_settle("release", left))
 
     def close(self) -> None:
         """Refuse further takes, and give deliveries back."""
