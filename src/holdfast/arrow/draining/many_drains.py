@@ -118,8 +118,8 @@ class ManyDrains:
             for path in paths:
                 if path.name not in self._open and now >= self._again_at.get(path.name, now):
                     self._join(path)
-            turns = [self._take_turn(name) for name in list(self._open)]
-            if any(turns):
+            advanced = [self._take_turn(name) for name in list(self._open)]
+            if any(advanced):
                 pause = PAUSE_SECONDS_MIN
             else:
                 time.sleep(pause)

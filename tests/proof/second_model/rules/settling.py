@@ -145,7 +145,7 @@ def leave(state: State, call: Call, answer: Answer) -> State:
         state = with_receipt(state, receipt, is_in_block=False)
         known = state.receipts[receipt]
         number = known.was_of if known.transaction is None else known.transaction
-        if number in state.transactions and not call["error"]:
+        if number is not None and number in state.transactions and not call["error"]:
             state = acknowledged_inside(state, number, receipt)
     for receipt in unsettled(state, call["receipts"]):
         offset = state.receipts[receipt].offset
