@@ -39,6 +39,10 @@ def numbered(number: int) -> bytes:
     return b"%016d" % number + _REST
 
 
+LAST = numbered(1)
+"""Of a producer's."""
+
+
 def number_of(payload: bytes) -> int:
     """Return the number of a message."""
     return int(payload[:16])
@@ -176,19 +180,13 @@ def two_threads(peer: Peer, folder: Path, seconds: float) -> float | None:
     """One thread puts, another one takes: what arrives, until the last one has."""
     if peer.threads == "no":
         return None
-    shared, counts, rates = peer.open(folder, False), list[float](), list[float]()
+    shared, rates = peer.open(folder, False), list[float]()
 
     def put_all() -> None:
-        handle = shared if peer.threads == "share" else peer.open(folder, False)
-        one, payload, end, count = handle.put, numbered(0), time.perf_counter() + seconds, 0
-        while time.perf_counter() < end:
-            one(payload)
-            count += 1
-        counts.append(count)
+        _put_for(shared if peer.threads == "share" else peer.open(folder, False), seconds)
 
     def take_all() -> None:
-        handle = shared if peer.threads == "share" else peer.open(folder, False)
-        rates.append(_take_until(handle, counts))
+        rates.append(_take_all(shared if peer.threads == "share" else peer.open(folder, False)))
 
     _in_threads([put_all, take_all])
     return rates[0]
@@ -198,15 +196,9 @@ def two_processes(peer: Peer, folder: Path, seconds: float) -> float | None:
     """The same with a process each."""
     if not peer.processes:
         return None
-    handle, counts = peer.open(folder, False), list[float]()
-    with _other(peer, "producing", folder, seconds) as producer:
-        assert producer.stdout is not None
-        reading = producer.stdout.read
-        waiter = threading.Thread(target=lambda: counts.append(float(reading())))
-        waiter.start()
-        rate = _take_until(handle, counts)
-        waiter.join()
-    return rate
+    handle = peer.open(folder, False)
+    with _other(peer, "producing", folder, seconds):
+        return _take_all(handle)
 
 
 def latency(peer: Peer, folder: Path, seconds: float) -> float | None:
@@ -223,14 +215,11 @@ def latency(peer: Peer, folder: Path, seconds: float) -> float | None:
 
 
 def producing(peer: Peer, folder: Path, seconds: float) -> float:
-    """Put for so long, as the other process; return how many."""
+    """Put for so long, as the other process."""
     handle = peer.open(folder, False)
-    one, payload, end, count = handle.put, numbered(0), time.perf_counter() + seconds, 0
-    while time.perf_counter() < end:
-        one(payload)
-        count += 1
+    _put_for(handle, seconds)
     handle.close()
-    return count
+    return seconds
 
 
 def ticking(peer: Peer, folder: Path, seconds: float) -> float:
@@ -252,15 +241,21 @@ def _polled(handle: Handle) -> Callable[[], bytes]:
     return wait
 
 
-def _take_until(handle: Handle, counts: Sequence[float]) -> float:
-    """Take until the number that the producer leaves in ``counts`` has come; return how many a second."""
-    get, count, start = handle.get, 0, 0.0
-    while not counts or count < counts[0]:
-        if get() is None:
-            time.sleep(POLL_SECONDS / 10)
-        else:
-            start = start or time.perf_counter()
-            count += 1
+def _put_for(handle: Handle, seconds: float) -> None:
+    """Put for so long, and then the last one."""
+    put, payload, end = handle.put, numbered(0), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        put(payload)
+    put(LAST)
+
+
+def _take_all(handle: Handle) -> float:
+    """Take what is there, and wait if nothing is, up to the last one; return how many a second."""
+    get, wait = handle.get, handle.wait or _polled(handle)
+    count, payload, start = 0, wait(), time.perf_counter()
+    while payload != LAST:
+        count += 1
+        payload = get() or wait()
     return count / (time.perf_counter() - start)
 
 

@@ -20,6 +20,7 @@ from holdfast.persistence.format.constants import (
 )
 
 _FIRST_USER_HEADER = TLV.pack(TLV_USER_HEADER, 0)[:2]
+_PRIORITY_NUMBER = TLV.pack(TLV_PRIORITY, 0)[:2]
 
 ENCODED_PRIORITIES = (b"", *(TLV.pack(TLV_PRIORITY, 1) + bytes((priority,)) for priority in range(1, PRIORITY_MAX + 1)))
 """What is stored of each priority."""
@@ -80,7 +81,7 @@ def has_options(headers: bytes) -> bool:
 
 def has_priority(headers: bytes) -> bool:
     """Whether a message has a priority; incomplete headers may seem to have one too."""
-    if headers.startswith(_FIRST_USER_HEADER):  # most headers are an application's own, and every put of one runs this
+    if headers.startswith(_FIRST_USER_HEADER) or _PRIORITY_NUMBER not in headers:  # most have none: every put asks
         return False
     at = 0
     while at + TLV.size <= len(headers):

@@ -376,7 +376,8 @@ class WriteSide(Upkeep):
             if timeout is not None and timeout <= 0:
                 raise Full(NO_ROOM)
             capacity.wait(count, size, deadline, lambda: self._lifecycle.refusal is None)
-        self._commit(offset + count)
+        if self._policy_commits is not None:
+            self._commit(offset + count)
         if self._flusher.idle or self.data_available.waiting:
             self._announce()
         return offset
