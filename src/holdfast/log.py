@@ -2,12 +2,20 @@
 
 Each record of the logger ``holdfast`` passes here before any handler sees it. Its arguments are escaped, so that the
 message is one line; a traceback in text form is indented, so that none of its lines begins like a record.
+
+A handler of records is any code: it may call a queue. So a record that is made under a lock is noted here, and said by
+a thread that holds none: :func:`holdfast.threads.log_later`.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import traceback
+from collections import deque
+
+logger = logging.getLogger("holdfast")
 
 _INDENT = "    "
 _NO_TEXT = "(its text cannot be had)"
@@ -55,4 +63,48 @@ def _escaped(value: object) -> object:
 
 def escape_records() -> None:
     """Keep each record of this library on one line."""
-    logging.getLogger("holdfast").addFilter(OneLine())
+    logger.addFilter(OneLine())
+
+
+# -- Records that are made under a lock --------------------------------------------------------------------------------
+
+
+class _Noted:
+    """The records that have yet to be said, in their order, and the lock of the thread that says them."""
+
+    def __init__(self) -> None:
+        self.records: deque[logging.LogRecord] = deque()
+        self.saying = threading.Lock()
+
+    def forget(self) -> None:
+        """In a forked child: the parent says its own."""
+        self.records.clear()
+        self.saying = threading.Lock()
+
+
+_noted = _Noted()
+
+
+def note(level: int, text: str, *arguments: object, error: BaseException | None = None, depth: int = 1) -> bool:
+    """Note a record of the caller, or of ``depth - 1`` callers above it; False if its level is off."""
+    if not logger.isEnabledFor(level):
+        return False
+    path, line, function, _ = logger.findCaller(stacklevel=depth + 1)
+    exc_info = None if error is None else (type(error), error, error.__traceback__)
+    _noted.records.append(logger.makeRecord(logger.name, level, path, line, text, arguments, exc_info, function))
+    return True
+
+
+def say_noted() -> None:
+    """Say what is noted, unless another thread does: that one says it then. Not to be called under a lock."""
+    while _noted.records and _noted.saying.acquire(blocking=False):
+        try:
+            logger.handle(_noted.records.popleft())
+        except Exception:  # of a handler: as the module logging has it, that ends nothing
+            if logging.raiseExceptions:
+                traceback.print_exc()
+        finally:
+            _noted.saying.release()
+
+
+os.register_at_fork(after_in_child=_noted.forget)

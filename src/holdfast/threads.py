@@ -6,6 +6,8 @@ refused, and may be made again.
 
 At the end of the interpreter daemon threads are stopped wherever they are. One that holds a lock of a queue would keep
 it, and a put in a ``__del__`` would wait for ever. So the threads of a queue are ended before that.
+
+One more thing is done here, as it needs a thread: saying the records that are made under a lock.
 """
 
 from __future__ import annotations
@@ -18,9 +20,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from holdfast import log
 from holdfast.errors import RetryableError
-
-logger = logging.getLogger("holdfast")
 
 END_SECONDS = 5.0
 """How long the interpreter's end waits for threads of ours: a disk that hangs does not keep a program from ending."""
@@ -73,11 +74,25 @@ def start_thread(work: Work, name: str, end: Work | None = None) -> threading.Th
         if not isinstance(error, RuntimeError | MemoryError):
             raise
         if not _starter.has_failed:
-            logger.warning("%s: no thread can be started (%s); it is done without, slower", name, error)
+            text = "%s: no thread can be started (%s); it is done without, slower"
+            log.note(logging.WARNING, text, name, error)  # the caller may hold a lock, and no thread says it now
         _starter.has_failed = True
         return None
     _starter.has_failed = False
     return thread
+
+
+def log_later(level: int, text: str, *arguments: object, error: BaseException | None = None) -> None:
+    """Log from a thread of its own, where the caller may hold a lock; ``error``: with its traceback.
+
+    If no thread can be started, it is said with the next record, by the poller, or at the end of the interpreter.
+    """
+    if log.note(level, text, *arguments, error=error, depth=2):
+        start_thread(log.say_noted, "holdfast-log", _no_end)
+
+
+def _no_end() -> None:
+    """End a thread that ends by itself: the end of the interpreter waits for it."""
 
 
 def join_thread(thread: threading.Thread | None) -> None:
@@ -104,6 +119,7 @@ def _end_all() -> None:
     for thread, _ in ends:
         if thread is not threading.current_thread():
             thread.join(max(0.0, deadline - time.monotonic()))
+    log.say_noted()
 
 
 def _forget_all() -> None:

@@ -94,6 +94,18 @@ def test_a_file_without_that_limit_holds_one_class_without_bases() -> None:
         assert not only.bases
 
 
+def test_persistence_has_every_record_said_by_a_thread() -> None:
+    """Its callers hold locks, and a handler of records may call the queue: ``holdfast.threads.log_later``."""
+    loggers = [
+        place(path, node)
+        for path in SOURCES
+        if path.is_relative_to(PACKAGE / "persistence")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute) and node.attr == "getLogger"
+    ]
+    assert not loggers, "\n".join(loggers)
+
+
 def test_no_function_is_longer_than_70_lines() -> None:
     """A function fits on a screen, its docstring included."""
     too_long = [

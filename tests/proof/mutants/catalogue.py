@@ -294,7 +294,7 @@ MUTATIONS = (
         "reclaim-before-progress",
         "A finished data file goes before it is on the disk that its messages are finished.",
         "persistence/groups/reclaim.py",
-        "        if sync_own is not None:\n            sync_own()\n",
+        "        for sync in syncs:\n            sync()\n",
         "",
         "every prefix",
     ),

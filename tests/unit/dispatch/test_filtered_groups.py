@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, DiskFullError, Empty, PersistentQueue, Put, verify
+from holdfast.queue.dispatch import dispatcher
 from holdfast.queue.dispatch.progress_store import ProgressStore
 from holdfast.queue.engine.configuring import stored_settings
 from holdfast.queue.options import filter_expression
@@ -256,20 +257,27 @@ def test_a_handle_that_only_looks_shows_what_matches(
             queue.peek()
 
 
-def test_a_disk_that_refuses_once_hides_nothing_that_matches(
-    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was read with those that could not be finished is read again."""
-    finish, refusals = ProgressStore.finish, [DiskFullError("no space left")]
+def refuse_once(monkeypatch: pytest.MonkeyPatch, name: str) -> list[DiskFullError]:
+    """Have a verb of the progress store fail once; return what is left to be raised."""
+    do, refusals = getattr(ProgressStore, name), [DiskFullError("no space left")]
 
     def refusing(self: ProgressStore, *arguments: Any, **options: Any) -> Any:
         if refusals:
             raise refusals.pop()
-        return finish(self, *arguments, **options)
+        return do(self, *arguments, **options)
 
+    monkeypatch.setattr(ProgressStore, name, refusing)
+    return refusals
+
+
+@pytest.mark.parametrize("refused", ["finish", "deliver"])
+def test_a_disk_that_refuses_once_hides_nothing_that_matches(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """What was read with those that could not be finished is read again, and counts once."""
     with filtered(storage, "p" * 64 + "op" * 40) as queue:
         queue.receive_many(60, timeout=0).ack()
-        monkeypatch.setattr(ProgressStore, "finish", refusing)
+        refusals = refuse_once(monkeypatch, refused)
         found: list[bytes] = []
         while len(found) < 44:
             with suppress(DiskFullError):
@@ -278,7 +286,65 @@ def test_a_disk_that_refuses_once_hides_nothing_that_matches(
                 batch.ack()
         assert not refusals
         assert found == [b"p%d" % number for number in [*range(60, 64), *range(65, 144, 2)]]
-        assert queue.stats().depth == 0
+        assert (queue.stats().depth, queue.stats().filtered) == (0, 40)
+
+
+def test_a_disk_that_refuses_a_take_finishes_none_of_it(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what it would have handed out nor what it leaves out; both come again, and count once."""
+    with filtered(storage, "opxpoo") as queue:
+        refusals = refuse_once(monkeypatch, "finish")
+        with pytest.raises(DiskFullError):
+            queue.get_many(10, timeout=0)
+        assert not refusals
+        assert (queue.stats().depth, queue.stats().filtered) == (6, 0)
+        assert queue.get_many(10, timeout=0) == [b"p1", b"p3"]
+        assert (queue.stats().depth, queue.stats().filtered) == (0, 4)
+
+
+class TestNoting:
+    """Where a take notes what it leaves out."""
+
+    def test_a_take_finishes_what_it_hands_out_and_what_it_leaves_out_as_one_run(
+        self, storage: SimulatedStorage
+    ) -> None:
+        """One entry, though every second message is left out."""
+        with filtered(storage, "op" * 50) as queue:
+            store = queue._handle.read_side.progress_store
+            before = store.end
+            assert len(queue.get_many(50, timeout=0)) == 50
+            assert store.end - before == 1
+            assert (queue.stats().depth, queue.stats().filtered) == (0, 50)
+
+    def test_what_is_left_out_is_finished_before_anything_is_leased(self, storage: SimulatedStorage) -> None:
+        """It is not held back until an acknowledgement, which may never come."""
+        with filtered(storage, "opo") as queue:
+            delivery = queue.receive(timeout=0)
+            assert (queue.stats().depth, queue.stats().filtered) == (1, 2)
+            delivery.ack()
+
+    def test_what_is_left_out_is_finished_though_a_take_finds_nothing(self, storage: SimulatedStorage) -> None:
+        """A message that matched and is put off does not keep the others."""
+        with filtered(storage) as queue:
+            put_kinds(queue, "p", delay=3600)
+            put_kinds(queue, "oo")
+            with pytest.raises(Empty):
+                queue.get_many(10, timeout=0)
+            assert (queue.stats().depth, queue.stats().filtered) == (1, 2)
+
+    def test_a_take_holds_no_more_than_it_may_read(
+        self, storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However many messages it leaves out on its way, they are finished in portions."""
+        monkeypatch.setattr(dispatcher, "TAKE_BYTES", 1000)
+        with filtered(storage, ("o" * 63 + "p") * 8) as queue:
+            taking = queue._handle.read_side._dispatcher
+            end, portions = taking._end, []
+            monkeypatch.setattr(taking, "_end", lambda ended: (portions.append(len(ended)), end(ended)))
+            assert len(queue.get_many(8, timeout=0)) == 8
+            assert max(portions) < 2 * 64
+            assert queue.stats().filtered == 8 * 63
 
 
 def test_a_message_of_a_priority_that_was_handed_out_comes_again_whatever_the_filter_says(

@@ -5,6 +5,7 @@ import pytest
 from holdfast import FlushPolicy
 from support.builders.handles import handle_of
 from support.builders.jobs import Jobs
+from support.processes.log_handlers import text_said
 from support.storages.refusals import refusing
 
 
@@ -15,7 +16,7 @@ def test_a_file_that_cannot_be_retired_does_not_undo_the_acknowledgement(caplog:
         while queue.stats().file_count < 4:
             queue.put(bytes(1000))
         with refusing(jobs.storage, "rename", ".data"):
-            while queue.stats().file_count == 4 and "could not be retired" not in caplog.text:
+            while queue.stats().file_count == 4 and "could not be retired" not in text_said(caplog):
                 queue.get(timeout=0)
         assert queue.stats().file_count == 4
         depth = queue.stats().depth

@@ -27,6 +27,7 @@ from holdfast.queue.options.settings import DEFAULTS
 from support.builders.handles import handle_of
 from support.builders.settings import change_settings, set_anew
 from support.owners.machine_link import machine_links
+from support.processes.log_handlers import text_said
 from support.storages.simulated_storage import SimulatedStorage
 
 STORAGE = OsStorage()
@@ -158,7 +159,7 @@ def test_programs_start_in_any_order(path: Path, caplog: pytest.LogCaptureFixtur
         assert (queue.maxsize, queue.settings["lease_seconds"]) == (3, 5.0)
         queue.put(b"x")
         queue.get()
-    assert "its settings are {'maxsize': 3, 'dedup_max': 10, 'lease_seconds': 5.0} from now on" in caplog.text
+    assert "its settings are {'maxsize': 3, 'dedup_max': 10, 'lease_seconds': 5.0} from now on" in text_said(caplog)
     with PersistentQueue(path, mode="exclusive", max_deliveries=9) as queue:
         assert queue.settings["max_deliveries"] == 9
     assert documents(path)[0] == {"maxsize": 3, "dedup_max": 10}
@@ -243,7 +244,7 @@ def test_what_an_operator_has_configured_is_set_by_the_owner(path: Path, caplog:
         with pytest.raises(ConfigError, match=r"maxsize of .* is set in the configuration: change it there"):
             queue.configure(maxsize=7)
     assert documents(path) == ({"maxsize": 6}, {"lease_seconds": 8.0})
-    assert caplog.text.count("from now on") == 2
+    assert text_said(caplog).count("from now on") == 2
     with PersistentQueue(path, mode="read_only", configured={"maxsize": 9}) as look:
         assert look.maxsize == 9
     assert documents(path)[0] == {"maxsize": 6}

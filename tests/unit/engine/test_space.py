@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Empty, PersistentQueue, Put
+from holdfast import CommitUnknownError, Empty, PersistentQueue, Put
 from holdfast.persistence.verify import verify
 from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
 from support.builders.small_steps import FIRST_STEP_BYTES, small_steps
 from support.builders.takes import states, taken
 from support.builders.transactions import FILE_BYTES, kill, open_queue
+from support.owners.second_groups import open_beside
+from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 from support.storages.small_disk import small_disk, take_all_room
 
@@ -204,3 +206,34 @@ def test_finishing_goes_on_when_the_disk_is_full(tmp_path: Path) -> None:
         assert states(queue) == {b"stays": "delayed"}
         room.unlink()
         queue.put(b"there is room again")
+
+
+@pytest.mark.parametrize("ending", ["alive", "dead"])
+def test_a_file_stays_until_what_a_group_has_finished_is_on_the_disk_though_its_sync_has_failed(
+    storage: SimulatedStorage, ending: str
+) -> None:
+    """A second sync could succeed over lost data: nothing goes while its owner lives, and then it is written again."""
+    queue = open_queue(storage)
+    queue.groups.create("late")
+    for _ in range(6):
+        queue.put(bytes(FILE_BYTES // 4))
+    late = open_beside(queue, "late")
+    with refusing(storage, "sync", ".position", count=1), pytest.raises(CommitUnknownError):
+        late.get_many(6)
+    file_count = queue.stats().file_count
+    assert file_count > 1
+    if ending == "dead":
+        left = storage.crash_keeping_all()
+        late.close()
+        queue.close()
+        storage = left
+        queue = open_queue(storage)
+    assert len(queue.get_many(6)) == 6
+    assert queue.stats().file_count == (file_count if ending == "alive" else 1)
+    left = storage.crash_dropping_unsynced()
+    with open_queue(left, group="late") as after:
+        assert (after.stats().depth, after.stats().lost) == (6 if ending == "alive" else 0, 0)
+        assert not after.recovery.damage
+    if ending == "alive":
+        late.close()
+    queue.close()

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import PoisonedError
 from holdfast.persistence.filesystem.poison import Poison
+from support.processes.log_handlers import text_said
 
 
 def test_the_first_failure_is_the_one_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -20,5 +21,5 @@ def test_the_first_failure_is_the_one_that_is_told(caplog: pytest.LogCaptureFixt
         with pytest.raises(PoisonedError, match="Reopen") as caught:
             poison.check()
         assert caught.value.__cause__ is first
-    assert caplog.text.count("is poisoned") == 1
-    assert "the second" not in caplog.text
+    assert text_said(caplog).count("is poisoned") == 1
+    assert "the second" not in text_said(caplog)

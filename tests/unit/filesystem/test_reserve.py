@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.persistence.filesystem.reserve import RESERVE_BYTES, keep_reserve, spend_reserve
 from support.builders.log_parts import LogParts
+from support.processes.log_handlers import text_said
 from support.storages.refusals import refusing
 
 
@@ -35,7 +36,7 @@ def test_on_a_full_disk_setting_room_aside_has_to_wait(parts: LogParts, caplog: 
     """It is not an error, and the next time finds that it is still to be done."""
     with caplog.at_level(logging.INFO), refusing(parts.storage, "allocate", ".reserve", errno.ENOSPC):
         keep_reserve(parts.storage, parts.directory)
-    assert "no space to reserve" in caplog.text
+    assert "no space to reserve" in text_said(caplog)
     keep_reserve(parts.storage, parts.directory)
     parts.storage.sync_directory(parts.directory.groups)
     assert reserved_bytes(parts) == RESERVE_BYTES
@@ -46,4 +47,4 @@ def test_room_that_cannot_be_given_back_is_not_there(parts: LogParts, caplog: py
     keep_reserve(parts.storage, parts.directory)
     with refusing(parts.storage, "remove", ".reserve", errno.EROFS):
         assert not spend_reserve(parts.storage, parts.directory)
-    assert "cannot be used" in caplog.text
+    assert "cannot be used" in text_said(caplog)

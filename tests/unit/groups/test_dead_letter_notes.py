@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from support.builders.jobs import ROOT, Jobs, fail
+from support.processes.log_handlers import text_said
 from support.storages.faults import FaultPlan
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
@@ -160,8 +161,8 @@ def test_notes_of_a_group_that_is_not_there_or_cannot_be_listed_are_left_alone(
     notes.write(7, FIELDS)
     with refusing(notes._storage, "list", "default"):  # type: ignore[arg-type]  # it is a simulated one
         notes.keep(())
-    assert "cannot be listed" in caplog.text
+    assert "cannot be listed" in text_said(caplog)
     assert notes.read(7) == FIELDS
     caplog.clear()
     DeadLetterNotes(notes._storage, GROUP.with_name("gone")).keep(())
-    assert caplog.text == ""
+    assert text_said(caplog) == ""

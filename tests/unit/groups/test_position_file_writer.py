@@ -22,6 +22,7 @@ from holdfast.persistence.groups.reach import Reach
 from support.builders.clocks import FakeClock
 from support.builders.known_progress import KnownProgress
 from support.builders.log_parts import put
+from support.processes.log_handlers import text_said
 from support.storages.disk_operations import Allocate, Create
 from support.storages.faults import FaultPlan
 from support.storages.refusals import refusing
@@ -456,7 +457,7 @@ def test_room_that_cannot_be_reserved_is_told_and_costs_nothing(caplog: pytest.L
     storage.before_verb = refuse
     positions = writer(storage)
     storage.before_verb = None
-    assert "no room to reserve" in caplog.text
+    assert "no room to reserve" in text_said(caplog)
     assert storage.list(GROUP) == [position_file(GROUP, 1).name]
     fill(positions, 2 * SLOTS)
     assert read(storage).progress.floor == 2 * SLOTS

@@ -11,6 +11,7 @@ import pytest
 from holdfast import Empty, PersistentQueue, transaction
 from support.builders.handles import handle_of
 from support.builders.jobs import Jobs
+from support.processes.log_handlers import text_said
 from support.storages.refusals import refusing
 
 NO_MEMORY = MemoryError("none left")
@@ -60,7 +61,7 @@ def test_whoever_finishes_a_file_has_the_message_though_the_file_cannot_be_retir
         depth = queue.stats().depth
         taken = []
         with refusing(jobs.storage, "rename", ".data", error):
-            while "could not be retired" not in caplog.text:
+            while "could not be retired" not in text_said(caplog):
                 taken.append(take(queue))
         assert taken == list(range(len(taken)))
         assert queue.stats().depth == depth - len(taken)
@@ -83,7 +84,7 @@ def test_a_put_stands_though_other_processes_cannot_be_told(caplog: pytest.LogCa
     with jobs.open() as queue:
         with refusing(jobs.storage, "write_at", "write.mark", NO_MEMORY):
             assert queue.put(b"one") == 0
-        assert "write.mark" in caplog.text
+        assert "write.mark" in text_said(caplog)
         assert queue.put(b"two") == 1
         with jobs.open(mode="read_only") as other:
             assert other.stats().depth == 2
@@ -103,7 +104,7 @@ def test_a_message_that_was_settled_comes_again_by_the_log_if_memory_cannot_foll
             for name in ("give_back", "leave"):
                 broken.setattr(side._dispatcher.deferred, name, _refuse)
             getattr(delivery, verb)(*(("no use",) if verb == "reject" else ()))
-        assert "none left" in caplog.text
+        assert "none left" in text_said(caplog)
         assert queue.stats().in_flight == 0
         left = [queue.get(timeout=0) for _ in range(queue.qsize())]
         assert left == ([b"two"] if verb == "reject" else [b"one", b"two"])
@@ -135,7 +136,7 @@ def test_an_id_is_remembered_though_memory_ran_out_behind_its_put(caplog: pytest
         note, ids._ring.note = ids._ring.note, _refuse  # type: ignore[method-assign]
         assert queue.put(b"one", dedup_id="one") == 0
         ids._ring.note = note  # type: ignore[method-assign]
-        assert "remembered with the next" in caplog.text
+        assert "remembered with the next" in text_said(caplog)
         assert queue.put(b"one", dedup_id="one") == 0
         assert queue.qsize() == 1
 
@@ -192,7 +193,7 @@ def test_a_transaction_that_was_decided_is_committed_whatever_fails_behind_that(
         write_side.decide = decide_and_break  # type: ignore[method-assign]
         tx.commit()
         jobs.storage.before_verb = None
-    assert "committed" in caplog.text
+    assert "committed" in text_said(caplog)
     with jobs.killed().open() as queue:
         assert [queue.get(timeout=0) for _ in range(2)] == [b"two", b"four"]
         with pytest.raises(Empty):

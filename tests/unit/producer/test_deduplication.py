@@ -30,6 +30,7 @@ from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
 from support.builders.settings import change_settings
 from support.processes.interruptions import interrupt
+from support.processes.log_handlers import messages_said, text_said
 from support.processes.threads import Threads
 from support.storages.faults import FaultPlan
 from support.storages.refusals import refusing
@@ -178,21 +179,21 @@ def test_reaching_dedup_max_forgets_the_oldest_and_says_so(
             queue.put(b"", dedup_id=f"{number}")
         clock.advance(2)
         assert queue.put(b"", dedup_id="0") == 0
-        assert (queue.stats().dedup_forgotten, caplog.messages) == (0, [])
+        assert (queue.stats().dedup_forgotten, messages_said(caplog)) == (0, [])
         assert queue.put(b"", dedup_id="new") == IDS_MAX
         assert queue.put(b"", dedup_id="1") == 1
         assert queue.put(b"", dedup_id="0") == IDS_MAX + 1
         assert queue.stats().dedup_forgotten == 2
-        (message,) = caplog.messages
+        (message,) = messages_said(caplog)
         assert "dedup_max=50" in message
         assert "after 2.000 s" in message
         clock.advance(WARNING_SECONDS)
         queue.put(b"", dedup_id="newer")
-        assert len(caplog.messages) == 2
+        assert len(messages_said(caplog)) == 2
         clock.advance(300)
         for number in range(IDS_MAX):
             queue.put(b"", dedup_id=f"later {number}")
-        assert (queue.stats().dedup_forgotten, len(caplog.messages)) == (3, 2)
+        assert (queue.stats().dedup_forgotten, len(messages_said(caplog))) == (3, 2)
     with opened(storage, clock, mode="read_only") as queue:
         assert queue.stats().dedup_forgotten == 0
 
@@ -404,7 +405,7 @@ def test_ids_that_cannot_be_kept_at_a_close_are_found_in_the_log(
     queue.close()
     assert storage.faults.fired_count == 1
     storage.faults = None
-    assert "was not closed in order" in caplog.text
+    assert "was not closed in order" in text_said(caplog)
     with opened(storage, clock) as queue:
         assert queue.put(b"", dedup_id="a") == 0
         assert queue.get() == LARGE

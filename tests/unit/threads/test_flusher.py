@@ -12,6 +12,7 @@ from holdfast.queue.producer import upkeep
 from holdfast.queue.threads import flusher
 from holdfast.queue.threads.flusher import Flusher
 from support.builders.handles import handle_of
+from support.processes.log_handlers import text_said
 from support.processes.threads import wait_until
 
 
@@ -99,7 +100,7 @@ def test_a_side_that_is_broken_is_not_tried_again(caplog: pytest.LogCaptureFixtu
     background.kick()
     background.stop()
     assert count == 1
-    assert "background flush failed: broken" in caplog.text
+    assert "background flush failed: broken" in text_said(caplog)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("can't start new thread")], ids=repr)
@@ -120,7 +121,7 @@ def test_a_kick_that_starts_no_thread_is_made_up_for_by_the_next(
                 background.kick()
         else:
             background.kick()
-            assert "can't start new thread" in caplog.text
+            assert "can't start new thread" in text_said(caplog)
     assert background.idle
     background.kick()
     wait_until(lambda: ticks.count > 0)

@@ -10,6 +10,7 @@ import pytest
 from holdfast import RetryableError, threads
 from holdfast.threads import join_thread, no_thread_error, start_thread
 from support.processes.children import run_script
+from support.processes.log_handlers import text_said
 from support.processes.thread_starts import LIMIT, StartFaults, no_threads, starting
 
 PACKAGE = Path(threads.__file__).parent
@@ -108,14 +109,14 @@ def test_a_thread_that_cannot_be_started_is_told_once_until_one_can_be(caplog: p
     with no_threads():
         assert start_thread(print, "holdfast-test") is None
         assert start_thread(print, "holdfast-test") is None
-    assert caplog.text.count(LIMIT) == 1
+    assert text_said(caplog).count(LIMIT) == 1
     done = threading.Event()
     thread = start_thread(done.set, "holdfast-test")
     join_thread(thread)
     assert done.is_set()
     with no_threads():
         assert start_thread(print, "holdfast-test") is None
-    assert caplog.text.count(LIMIT) == 2
+    assert text_said(caplog).count(LIMIT) == 2
 
 
 def test_an_interruption_of_a_start_goes_on_to_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:

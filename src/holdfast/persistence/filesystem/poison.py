@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import CommitUnknownError, FencedError, PoisonedError
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 
 class Poison:
@@ -41,7 +40,7 @@ class Poison:
         """Refuse every later write because of ``cause``."""
         if self.cause is None:
             self.cause = cause
-            logger.error("%s of %s is poisoned: %s", self._side, self._path, repr(cause))
+            log_later(logging.ERROR, "%s of %s is poisoned: %s", self._side, self._path, repr(cause))
 
     def check(self) -> None:
         """Raise PoisonedError after an earlier failure, or FencedError if that failure was another owner."""

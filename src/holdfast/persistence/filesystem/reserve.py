@@ -10,8 +10,7 @@ import logging
 
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import MISSING, Storage
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 RESERVE_BYTES = 64 * 2**10
 """Two of the smallest position files, group.json, a lock file and their directory entries, with half to spare."""
@@ -32,7 +31,7 @@ def keep_reserve(storage: Storage, directory: QueueDirectory) -> None:
             if path.name not in there:
                 storage.open(path, create=True).close()
     except OSError as error:
-        logger.info("no space to reserve in %s: %s", directory.groups, error)
+        log_later(logging.INFO, "no space to reserve in %s: %s", directory.groups, error)
 
 
 def spend_reserve(storage: Storage, directory: QueueDirectory) -> bool:
@@ -48,6 +47,6 @@ def spend_reserve(storage: Storage, directory: QueueDirectory) -> bool:
         if count:
             storage.sync_directory(directory.groups)
     except OSError as error:
-        logger.warning("the space reserved in %s cannot be used: %s", directory.groups, error)
+        log_later(logging.WARNING, "the space reserved in %s cannot be used: %s", directory.groups, error)
         return False
     return count > 0

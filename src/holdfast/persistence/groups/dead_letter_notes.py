@@ -17,8 +17,7 @@ from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.storage import MISSING, Storage, read_whole, write_whole
 from holdfast.persistence.format.constants import NOTE_BYTES_MAX, NOTE_CHARACTERS_MAX
 from holdfast.persistence.format.json_object import parse_object
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 _NAME = re.compile(r"dead-([0-9]{20})\.json")
 
@@ -49,7 +48,7 @@ class DeadLetterNotes:
                 if self._is_synced:
                     file.sync()
         except OSError as error:
-            logger.warning("no note of the dead letter %d in %s: %s", offset, self._directory, error)
+            log_later(logging.WARNING, "no note of the dead letter %d in %s: %s", offset, self._directory, error)
 
     def read(self, offset: int) -> dict[str, str]:
         """Return the note; empty if it cannot be read."""
@@ -70,7 +69,7 @@ class DeadLetterNotes:
             names = self._storage.list(self._directory)
         except OSError as error:
             if not isinstance(error, MISSING):
-                logger.warning("notes of dead letters in %s cannot be listed: %s", self._directory, error)
+                log_later(logging.WARNING, "notes of dead letters in %s cannot be listed: %s", self._directory, error)
             return
         for name in names:
             match = _NAME.fullmatch(name)

@@ -47,8 +47,7 @@ from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_run import apply_run, checkpoint
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.log_reader import Record
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 POSITION_FILE_BYTES_MIN = 16 * 2**10
 """Size of the first position file; each one that follows a full one is twice as large."""
@@ -449,7 +448,7 @@ class PositionFileWriter:
         except OSError as error:  # nothing depends on it yet: the disk may have space again when it is needed
             with suppress(OSError):  # never sync again what a sync has failed on
                 self._storage.remove(self._next_path)
-            logger.warning("no room to reserve for the progress of %s: %s", self._directory, error)
+            log_later(logging.WARNING, "no room to reserve for the progress of %s: %s", self._directory, error)
 
     # -- Closing -----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ meanwhile: both hold the groups lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from holdfast.clock import Clock
@@ -31,7 +31,7 @@ def retire_finished_files(
     *,
     own_group: str | None = None,
     own_progress: GroupProgress | None = None,
-    sync_own: Callable[[], object] | None = None,
+    syncs: Sequence[Callable[[], object]] = (),
 ) -> list[DataFileName]:
     """Retire sealed data files that all groups have finished and that need not be kept; return their names.
 
@@ -43,9 +43,12 @@ def retire_finished_files(
         The queue.
     retention : Retention
         What is kept although it is finished.
-    own_group, own_progress, sync_own
-        The group whose read side calls, its progress, and a function that makes it durable; None if the caller owns no
-        group, and all groups are read from the disk.
+    own_group, own_progress
+        The group whose read side calls, and its progress; None if the caller has none, and all groups are read from the
+        disk.
+    syncs : sequence of callable
+        Make the progress of the groups durable that this process has open. One raises, and nothing is retired, if an
+        earlier sync of its group has failed: a second one of another handle could succeed over lost data.
     """
     storage, queue_id = files.storage, files.queue_id
     with groups_locked(storage, directory, clock):
@@ -80,8 +83,8 @@ def retire_finished_files(
         if not finished:
             return []
         sync_deletions(storage, directory, groups)  # a group must not come back without its files
-        if sync_own is not None:
-            sync_own()
+        for sync in syncs:
+            sync()
         for group, reader in zip(others, readers, strict=True):
             finished = _finished_by(make_durable(storage, directory, clock, group, reader), finished)
         retired = list(finished)[:_FILES_MAX]

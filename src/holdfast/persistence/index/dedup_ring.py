@@ -22,8 +22,7 @@ from holdfast.persistence.filesystem.ring import used_slots
 from holdfast.persistence.filesystem.storage import File, Storage, storage_errors, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import DEDUP_DIGEST_BYTES, DEDUP_SLOT, DEDUP_SLOTS_MAX, HEADER_CRC
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 
 class Remembered(NamedTuple):
@@ -89,7 +88,7 @@ class DedupRing:
                 found = self._decode(file, slot_count) if slot_count <= DEDUP_SLOTS_MAX else {}
         self.exists, self._is_named = True, bool(found)
         if slot_count > DEDUP_SLOTS_MAX:
-            logger.warning("%s is larger than Holdfast writes it: the ids in it are forgotten", self._path)
+            log_later(logging.WARNING, "%s is larger than Holdfast writes it: the ids in it are forgotten", self._path)
         elif slot_count:
             self._is_whole = True
             self._next = max(found, default=-1) + 1

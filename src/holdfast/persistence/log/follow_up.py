@@ -11,8 +11,7 @@ import logging
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError, ShutDown
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 
 def follow_up(trouble: str, step: Callable[..., object], *arguments: object, level: int = logging.WARNING) -> bool:
@@ -21,6 +20,6 @@ def follow_up(trouble: str, step: Callable[..., object], *arguments: object, lev
         step(*arguments)
     except Exception as error:  # memory, threads, descriptors, the disk, or a bug
         is_known = isinstance(error, OSError | HoldfastError | ShutDown)
-        logger.log(level, "%s: %s", trouble, error, exc_info=not is_known)
+        log_later(level, "%s: %s", trouble, error, error=None if is_known else error)
         return False
     return True

@@ -19,8 +19,7 @@ from itertools import chain
 
 from holdfast.errors import HoldfastError
 from holdfast.persistence.format.commit_record import CommitRecord, count_of, thread_of
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 DurabilityCheck = Callable[[], object]
 """Makes one consequence of a commit record durable; returns False, or raises, if it cannot do so now."""
@@ -227,5 +226,5 @@ def is_durable(check: DurabilityCheck) -> bool:
     try:
         return check() is not False
     except (HoldfastError, OSError) as error:
-        logger.info("a commit record stays pending for now: %s", error)
+        log_later(logging.INFO, "a commit record stays pending for now: %s", error)
         return False

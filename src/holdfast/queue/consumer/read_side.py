@@ -377,13 +377,17 @@ class ReadSide:
         self._dispatcher.must_read_anew = True
 
     def _finish(self, records: list[Record]) -> tuple[list[Record], int]:
-        ticket = self._require_progress_store().finish(records)
+        left_out = self._dispatcher.left_out
+        ticket = self._redelivery.finish(self._require_progress_store(), records, left_out)
+        if left_out:
+            self._dispatcher.forget_left_out()
         self._leave(records)
         return records, ticket
 
     def _lease(
         self, records: list[Record], holder: Holder | None, seconds: float, number: int, deliverer: Deliverer
     ) -> list[Delivery]:
+        self._dispatcher.end_left_out()
         counts = self._require_progress_store().deliver(records, number)
         deliveries: list[Delivery] = list(
             map(Delivery, repeat(deliverer), records, counts, repeat(holder), repeat(number))

@@ -174,10 +174,16 @@ class Redelivery:
             self.ended_count += len(dead)
         filtered = [record for record, why in ended if why == FILTERED]
         if dropped or filtered:
-            progress_store.finish(sorted([*dropped, *filtered]))
+            self.finish(progress_store, dropped, filtered)
             self.dropped_count += len(dropped)
-            self.filtered_count += len(filtered)
-            self.ended_count += len(dropped) + len(filtered)
+            self.ended_count += len(dropped)
+
+    def finish(self, progress_store: ProgressStore, records: Sequence[Record], left_out: Sequence[Record]) -> int:
+        """Finish messages, and beside them those that the group's filter leaves out; return the ticket to commit."""
+        ticket = progress_store.finish([*records, *left_out])
+        self.filtered_count += len(left_out)
+        self.ended_count += len(left_out)
+        return ticket
 
     def _bury(
         self,

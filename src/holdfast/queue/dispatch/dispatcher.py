@@ -29,6 +29,9 @@ PREFETCH_COUNT = 64
 TAKE_BYTES = 4 * CHUNK_BYTES
 """A take of many messages reads no further than this, so that its memory does not follow how many are asked for."""
 
+_READ_PER_WANTED_MAX = 64.0
+"""Messages read for each one that matches; a read is bounded by one chunk of the reader besides."""
+
 _AHEAD_COUNT = 256
 
 _DEFERRED_COUNT_MAX = 1024
@@ -57,6 +60,9 @@ class Dispatcher:
         Those that wait for something.
     must_read_anew : bool
         A take was cut short, or messages were dropped: read unfinished messages from the log again.
+    left_out : list of Record
+        Messages that the filter leaves out and that have yet to end: with those that :meth:`take` returns, or by
+        :meth:`end_left_out`. Empty between takes, or the log is read anew.
     """
 
     def __init__(
@@ -83,6 +89,9 @@ class Dispatcher:
         self._has_ends = False  # whether one of those may be over its time
         self._known_end = progress.touched_end
         self.must_read_anew = False
+        self.left_out: list[Record] = []
+        self._left_out_bytes = 0
+        self._read_per_wanted = 1.0
 
     def begin(self, progress_store: ProgressStore) -> None:
         """Continue with the progress store of a group that has begun."""
@@ -126,6 +135,7 @@ class Dispatcher:
                 if self._deferred_ready and (records := self._take_deferred(count_max, alone=alone)):
                     return records  # handed out before, so deferred and not in their order
                 if not ready:
+                    self.end_left_out()
                     return []
             if count_max == 1 and not self._has_ends:
                 return [ready.popleft()]
@@ -176,6 +186,7 @@ class Dispatcher:
         """
         while not taken.is_full and (self._take_records(taken) or self._take_plain(taken)):
             pass
+        self.end_left_out()
 
     def _take_records(self, taken: TakenRuns) -> bool:
         """Take deferred messages, then those that were read ahead; return whether there may be more of them."""
@@ -242,25 +253,39 @@ class Dispatcher:
                 ready.extend(records)
 
     def _read(self, count_max: int) -> list[Record]:
-        """Return the next records of the log that the group gets; the others end, and none are left at its end."""
-        while records := self._cursor.read(count_max):
-            if self._filter is None:
-                return records
-            passes = self._filter.passes
+        """Return the next records of the log that the group gets, none at its end; the others are left out.
+
+        There are about ``count_max`` if as many match as of those that were read before.
+        """
+        if self._filter is None:
+            return self._cursor.read(count_max)
+        if self._left_out_bytes >= TAKE_BYTES:
+            self.end_left_out()
+        passes, progress, left_out = self._filter.passes, self._progress, self.left_out
+        known_end = NUMBER_MAX if progress.deliveries or progress.dead or progress.votes else progress.finished_end
+        while records := self._cursor.read(round(count_max * self._read_per_wanted)):
             wanted: list[Record] = []
-            filtered: list[Record] = []
             for record in records:
-                is_wanted = passes(record[0], record[1], record[2], len(record[3])) or self._is_known(record[0])
-                (wanted if is_wanted else filtered).append(record)
-            if filtered:
-                try:
-                    self._end([(each, FILTERED) for each in filtered])
-                except BaseException:
-                    self.must_read_anew = True  # the cursor has passed what is wanted, too
-                    raise
+                is_wanted = passes(record[0], record[1], record[2], len(record[3]))
+                is_wanted = is_wanted or (record[0] < known_end and self._is_known(record[0]))
+                (wanted if is_wanted else left_out).append(record)
+            self._left_out_bytes += len(records[0][3]) + records[-1][4] - records[0][4]
+            self._read_per_wanted = min(len(records) / max(1, len(wanted)), _READ_PER_WANTED_MAX)
             if wanted:
                 return wanted
+            self.end_left_out()
         return []
+
+    def end_left_out(self) -> None:
+        """End the messages that the filter has left out so far."""
+        if self.left_out:
+            self._end([(each, FILTERED) for each in self.left_out])
+        self.forget_left_out()
+
+    def forget_left_out(self) -> None:
+        """Take note that these messages have ended, or are read again."""
+        self.left_out.clear()
+        self._left_out_bytes = 0
 
     def _is_known(self, offset: int) -> bool:
         """Whether something was done with a message already: then it has passed the filter, or is finished."""
@@ -339,6 +364,7 @@ class Dispatcher:
         read_end = max(self._cursor.next_offset, self._ahead.next_offset)
         self._known_end = max(self._known_end, read_end, self._progress.touched_end)
         self._ready.clear()
+        self.forget_left_out()
         self.deferred.clear()
         self._ahead_end = 0
         self._cursor.go_to_floor()
@@ -365,6 +391,7 @@ class Dispatcher:
             while len(first) + len(self._ready) < count_max and (more := self._read(count_max)):
                 self._ready.extend(self._admitted(more))
             if not self._end_expired() and len(self._deferred_ready) == deferred_count:
+                self.end_left_out()
                 return first + list(islice(self._ready, count_max - len(first)))
 
     def _end_expired(self) -> bool:

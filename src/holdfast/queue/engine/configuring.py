@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -178,7 +178,9 @@ def configure_closed(
     """
     directory, queue_id, _ = open_directory(storage, root, create=False)
     names, reset = {*settings, *reset}, list(reset)
+    written: list[tuple[Path, Document]] = []
     with storage_errors("changing settings", root), ExitStack() as held:
+        held.callback(_tell, written)  # the last thing done: without the locks
         is_there = find_group(storage, directory, group) is not None
         waits = group == DEFAULT_GROUP and not is_there
         in_queue = QUEUE_SETTINGS | GROUP_SETTINGS if waits else QUEUE_SETTINGS
@@ -199,14 +201,19 @@ def configure_closed(
         if of_queue:
             new = _changed(mine, changes, in_queue, reset)
             write_settings(storage, directory, new)
-            logger.info("%s: its settings are %s from now on", root, new)
+            written.append((root, new))
         if info is not None:
             changed = _changed(for_group, changes, GROUP_SETTINGS, reset)
             with _behind_the_queue(directory, is_changed=bool(of_queue)):
                 if info.damage:
                     info = repair_group(storage, directory, info, LogFiles(storage, directory, queue_id))
                 change_group(storage, directory, info, changed)
-            logger.info("%s: its settings are %s from now on", directory.group(group), changed)
+            written.append((directory.group(group), changed))
+
+
+def _tell(written: Sequence[tuple[Path, Document]]) -> None:
+    for path, document in written:
+        logger.info("%s: its settings are %s from now on", path, document)
 
 
 @contextmanager

@@ -29,8 +29,7 @@ from holdfast.queue.options.settings import (
     shown,
     stored,
 )
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 Document = Mapping[str, Any]
 
@@ -148,7 +147,7 @@ class HandleSettings:
         is_refused = group is None and not waits  # it takes from a group that is not there
         if is_owner and changed != document and not is_refused:  # a handle changes all that it asks for, or nothing
             write_settings(storage, directory, changed)
-            logger.info("%s: its settings are %s from now on", self._root, changed)
+            log_later(logging.INFO, "%s: its settings are %s from now on", self._root, changed)
 
     def adopt_group(self, storage: Storage, directory: QueueDirectory, group: GroupInfo) -> GroupInfo:
         """Take over the settings of a group whose lock this handle has, as :meth:`adopt_queue`; return it."""
@@ -157,7 +156,7 @@ class HandleSettings:
         if changed == group.settings:
             return group
         group = change_group(storage, directory, group, changed)
-        logger.info("%s: its settings are %s from now on", path.parent, changed)
+        log_later(logging.INFO, "%s: its settings are %s from now on", path.parent, changed)
         return group
 
     def refresh(self, storage: Storage, directory: QueueDirectory) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -298,7 +298,7 @@ class QueueHandle:
             self.files,
             self.settings.flush,
             self.clock,
-            lambda own, sync: self.reclaim(group.name, own, sync),
+            lambda own, sync: self.reclaim(group.name, own, [sync]),
         )
         for each in self.report.damage:  # losses that recovery found do not wait for a reader
             progress_store.lose(each.offsets)
@@ -308,14 +308,15 @@ class QueueHandle:
         self,
         own_group: str | None = None,
         own: GroupProgress | None = None,
-        sync: Callable[[], object] | None = None,
+        syncs: Sequence[Callable[[], object]] = (),
     ) -> None:
         """Retire the data files that every group has finished, and that the queue does not keep."""
         if self.doubtful:
             return
         retention = stored_retention(self.storage, self.directory, self.capacity.wanted_bytes)
+        syncs = [*syncs, *(side.flush for name, side in list(self.group_readers.items()) if name != own_group)]
         retire_finished_files(
-            self.directory, self.files, self.clock, retention, own_group=own_group, own_progress=own, sync_own=sync
+            self.directory, self.files, self.clock, retention, own_group=own_group, own_progress=own, syncs=syncs
         )
 
     # -- What a handle may do ----------------------------------------------------------------------------------------

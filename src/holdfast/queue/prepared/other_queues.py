@@ -16,8 +16,7 @@ from holdfast.queue.engine.coordinators import Outcome, find_coordinator
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.prepared.prepared_resolver import AskCoordinator
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 
 def asking(storage: Storage, clock: Clock, root: Path, *, may_wait: bool = True) -> AskCoordinator:
@@ -42,7 +41,7 @@ def asking(storage: Storage, clock: Clock, root: Path, *, may_wait: bool = True)
         try:
             handle = QueueHandle(storage, clock, directory.root, options)
         except HoldfastError as error:
-            logger.info("no outcome from %s: %s", directory.root, error)
+            log_later(logging.INFO, "no outcome from %s: %s", directory.root, error)
             return Outcome.IN_DOUBT
         try:
             assert handle.coordinator is not None, "this mode writes"

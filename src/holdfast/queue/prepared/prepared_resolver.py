@@ -42,6 +42,7 @@ from holdfast.queue.prepared.prepared_transactions import (
 )
 from holdfast.queue.prepared.vote_settling import VoteSettling
 from holdfast.queue.threads.lifecycle import Lifecycle
+from holdfast.threads import log_later
 
 logger = logging.getLogger("holdfast")
 
@@ -237,7 +238,13 @@ class PreparedResolver:
             if is_asked:
                 self._memory.note_batch(batch.commit_record, offsets)
         except HoldfastError as error:
-            logger.error("%s is committed, and the next opening of %s finishes it: %s", found.id, handle.path, error)
+            log_later(
+                logging.ERROR,
+                "%s is committed, and the next opening of %s finishes it: %s",
+                found.id,
+                handle.path,
+                error,
+            )
             return offsets
         if any(group in handle.group_readers for group, _ in found.votes):
             own.add(OwnFile.GROUP)
@@ -258,8 +265,13 @@ class PreparedResolver:
             self._votes.follow(found, is_committed=is_committed, is_durable=is_durable)
         except QueueLockedError as error:
             outcome = "committed" if is_committed else "aborted"
-            logger.error(
-                "%s of %s is %s, and its group has yet to note it: %s", found.id, self._handle.path, outcome, error
+            log_later(
+                logging.ERROR,
+                "%s of %s is %s, and its group has yet to note it: %s",
+                found.id,
+                self._handle.path,
+                outcome,
+                error,
             )
             return False
         return True

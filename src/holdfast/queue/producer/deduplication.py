@@ -21,8 +21,7 @@ from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.recovery.dedup_scan import recall
 from holdfast.queue.options.put_options import as_ns
 from holdfast.queue.options.settings import Settings
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 WARNING_SECONDS = 60.0
 """How often to say that ids are forgotten early."""
@@ -154,7 +153,8 @@ class Deduplication:
         now = self._clock.monotonic()
         if self._warned_at is None or now - self._warned_at >= WARNING_SECONDS:
             self._warned_at = now
-            logger.warning(
+            log_later(
+                logging.WARNING,
                 "deduplication ids arrive faster than dedup_max=%d allows: just now one is forgotten after %.3f s, not "
                 "after dedup_window=%.3f s; so far %d were forgotten early",
                 self._ids_max,

@@ -27,8 +27,7 @@ from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, messages, read_summary, verify_batch
 from holdfast.persistence.segment.staged_file import make_prepared, remove_abandoned, stage, staged_path
 from holdfast.queue.producer.write_side import WriteSide
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 COPY_BYTES_MAX = 16 * 2**20
 """A larger batch is never copied, whatever the size of a data file: a copy passes through memory."""
@@ -232,7 +231,7 @@ class WaitingBatches:
         except OSError as error:  # it is committed: its record stays pending, and the next opening removes this
             if not isinstance(error, MISSING):
                 self.prepared.note_leftover()
-                logger.warning("%s is committed and could not be removed: %s", summary.path, error)
+                log_later(logging.WARNING, "%s is committed and could not be removed: %s", summary.path, error)
         return offsets
 
     def commit_staged(self, nonce: bytes, session: int, *, has_id: bool = True) -> tuple[range, bool] | None:

@@ -32,8 +32,7 @@ from holdfast.queue.producer.deduplication import Deduplication
 from holdfast.queue.producer.upkeep import Upkeep
 from holdfast.queue.threads.group_commit import GroupCommit
 from holdfast.queue.threads.notifier import Notifier
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 
 class WriteSide(Upkeep):
@@ -461,7 +460,7 @@ class WriteSide(Upkeep):
                 self.deduplication.keep()
             except StorageError as error:
                 path = self._lock.path.parent
-                logger.warning("%s was not closed in order; the next opening reads more: %s", path, error)
+                log_later(logging.WARNING, "%s was not closed in order; the next opening reads more: %s", path, error)
                 return
             writer.close()
 

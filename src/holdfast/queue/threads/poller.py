@@ -14,6 +14,7 @@ import os
 import threading
 from typing import Protocol
 
+from holdfast import log
 from holdfast.clock import Clock, SystemClock
 from holdfast.queue.threads.notifier import Flag
 from holdfast.threads import join_thread, start_thread
@@ -99,6 +100,7 @@ class _Poller:
                 self._wake.clear()
                 entries = list(self.entries.values())
                 continue
+            log.say_noted()  # what no thread could be started for
             now = self._clock.monotonic() + _TOGETHER_SECONDS
             entries = list(self.entries.values())
             for entry in entries:

@@ -25,8 +25,7 @@ from holdfast.persistence.log.pending_commit_records import DurabilityCheck
 from holdfast.persistence.outcomes.redo import relative_path
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.transactions.branch import Branch
-
-logger = logging.getLogger("holdfast")
+from holdfast.threads import log_later
 
 
 def choose_coordinator(branches: Sequence[Branch]) -> Branch:
@@ -107,8 +106,11 @@ def _let_go(branches: Sequence[Branch]) -> None:
         try:
             branch.abort_prepared()
         except HoldfastError as error:
-            logger.error(
-                "an aborted transaction stays in doubt in %s until it is reopened: %s", branch.handle.path, error
+            log_later(
+                logging.ERROR,
+                "an aborted transaction stays in doubt in %s until it is reopened: %s",
+                branch.handle.path,
+                error,
             )
 
 
