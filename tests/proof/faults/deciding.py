@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast import PersistentQueue, transaction
 from proof.faults.operation import Call, Operation, Promise, make_ready, nothing, settle, two_files, unread, used
+from proof.faults.working import own, shared
 from proof.faults.world import LARGE, MAIN, OTHER, World
 
 BOTH = (MAIN, OTHER)
@@ -23,6 +24,22 @@ def in_transaction(
             tx.put_stream([LARGE, LARGE])
         if prepared:
             tx.prepare("one")
+        settle(world)
+        return getattr(tx, end)  # type: ignore[no-any-return]
+
+    return ready
+
+
+def given(end: str, *payloads: bytes) -> Callable[[World], Call]:
+    """Return how to make the end of a transaction ready that finishes what was received before, and one of its own."""
+
+    def ready(world: World) -> Call:
+        world.open_all()
+        (delivery,) = world.take(1)
+        tx = world.queue.begin()
+        with delivery:
+            tx.ack([delivery, tx.receive(timeout=0)])
+        tx.put_many(payloads)
         settle(world)
         return getattr(tx, end)  # type: ignore[no-any-return]
 
@@ -125,6 +142,14 @@ TRANSACTIONS = (
     Operation("commit, both", used, in_transaction("commit", b"new", b"too", acks=2), Promise.ALWAYS),
     Operation("commit, large", used, in_transaction("commit", b"new" + LARGE, b"too", acks=1), Promise.ALWAYS),
     Operation("commit, a stream", used, in_transaction("commit", b"new", streams=True)),
+    Operation("commit, given", used, given("commit", b"new"), Promise.ALWAYS),
+    Operation("commit, given, own", used, own(given("commit", b"new")), Promise.ALWAYS, may_count=True),
+    Operation("commit, given, shared", used, shared(given("commit", b"new")), Promise.ALWAYS, may_count=True),
+    Operation("commit, given, acks, own", used, own(given("commit")), may_count=True),
+    Operation("prepare, given, own", used, own(given("prepare", b"new")), Promise.ALWAYS, may_count=True),
+    Operation("abort, given", used, given("abort", b"new"), Promise.NEVER),
+    Operation("abort, given, own", used, own(given("abort", b"new")), Promise.NEVER),
+    Operation("abort, given, shared", used, shared(given("abort", b"new")), Promise.NEVER),
     Operation("prepare", used, in_transaction("prepare", b"new", b"too", acks=2), Promise.ALWAYS),
     Operation("prepare, large", used, in_transaction("prepare", b"new" + LARGE, acks=1), Promise.ALWAYS),
     Operation("abort", used, in_transaction("abort", b"new" + LARGE, acks=2), Promise.NEVER),

@@ -203,6 +203,16 @@ def shared(ready: Callable[[World], Call]) -> Callable[[World], Call]:
     return in_mode
 
 
+def own(ready: Callable[[World], Call]) -> Callable[[World], Call]:
+    """Return how to make a call ready through the handle that owns the shared queue."""
+
+    def in_mode(world: World) -> Call:
+        world.mode, world.is_own = "shared", True
+        return ready(world)
+
+    return in_mode
+
+
 PUTS = (
     Operation("put", used, on_queue(lambda queue: queue.put(b"new"))),
     Operation("put, into an empty queue", unread, on_queue(lambda queue: queue.put(b"new"))),

@@ -61,7 +61,8 @@ class StandingClock(FakeClock):
 class World:
     """What an operation works on. ``paths`` are its queues; in ``held`` is what was received for it.
 
-    In the ``mode`` "shared" each queue has a machine without a socket for its owner.
+    In the ``mode`` "shared" each queue has a machine without a socket for its owner, which is in this process if it
+    ``is_own``.
     """
 
     storage: SimulatedStorage
@@ -73,6 +74,7 @@ class World:
     batch: DeliveryBatch | None = None
     waiting: Delivery | None = None
     mode: Mode = "exclusive"
+    is_own: bool = False
 
     @property
     def queue(self) -> PersistentQueue:
@@ -88,7 +90,8 @@ class World:
         """Open a queue, with data files as small as they can be and without back-off."""
         options.setdefault("backoff", [])
         options.setdefault("dedup_max", DEDUP_MAX)
-        with machine_links():
+        with machine_links() as machines:
+            machines.are_own = self.is_own
             queue = PersistentQueue(
                 path,
                 mode=self.mode,

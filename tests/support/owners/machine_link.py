@@ -12,7 +12,7 @@ from typing import TypeVar
 from unittest import mock
 
 from holdfast.clock import Clock
-from holdfast.errors import Empty, QueueLockedError, RetryableError
+from holdfast.errors import Empty, PoisonedError, QueueLockedError, RetryableError
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.queue.client import shared_engine
@@ -178,7 +178,7 @@ class MachineFinder:
         self._machines = machines
         self._path = path
         self._session = 0
-        self._has_left = False
+        self._has_left = self._has_failed = False
         self.consumer: InHand | None = None
         self.owns_briefly = False
         self.on_poisoned: Callable[[], object] = lambda: None
@@ -191,7 +191,9 @@ class MachineFinder:
         self.living = self._machine.served.sessions.is_alive
 
     def find(self) -> Link | None:
-        """Return a way to the owner; None if it has died meanwhile."""
+        """Return a way to the owner; None if it has died meanwhile. Raises PoisonedError if no other one begins."""
+        if self._has_failed:
+            raise PoisonedError(f"a write has failed, and no other process owns {self._path}: reopen the queue")
         try:
             link = MachineLink(self._machine, self._session)
             self._session = link.session
@@ -208,8 +210,13 @@ class MachineFinder:
         """Return the error for an owner that does not answer."""
         return QueueLockedError(f"{self._path} has no owner", path=str(self._path))
 
-    def abdicate(self) -> None:
-        """Do nothing: the owner is no member."""
+    def abdicate(self, *, has_failed: bool) -> None:
+        """Have the owner of this process end; if a write of it ``has_failed``, no other one begins."""
+        self._has_failed = self._has_failed or has_failed
+        if has_failed:
+            self._machine.served.close()
+        else:
+            self._machine.succeed()
 
     def begin_session(self) -> None:
         """Begin another session."""
