@@ -235,3 +235,22 @@ def test_a_scan_of_merged_files_gives_what_lives_without_a_loss(tmp_path: Path, 
         assert found == sorted(set(found))
         assert offsets(path, start=live[1], stop=live[1] + 2)[:1] == [live[1]]
         assert offsets(path, group="default") == list(range(count - 200, count))
+
+
+def test_a_scan_whose_files_are_merged_behind_its_plan_says_so_and_the_next_one_has_what_lives(tmp_path: Path) -> None:
+    """A plan without a group names files, as it does if one of them was removed."""
+    path = tmp_path / "queue"
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=16 * 1024) as queue:
+        for _ in range(3):
+            queue.put_many([bytes(2300)] * 12)  # in a file of its own
+        queue.put(b"last")
+        for delivery in queue.receive_many(36, timeout=0):
+            if delivery.offset % 12 == 5:
+                delivery.reject("kept")
+            else:
+                delivery.ack()
+        reader = scan(path, columns=["offset"])
+        assert queue.compact().merged_count == 1
+        with pytest.raises(ConsumedMeanwhileError, match="scan again"):
+            reader.read_all()
+    assert offsets(path) == [5, 17, 29, 36]

@@ -52,7 +52,9 @@ class DataFileFacts:
     size_bytes : int
         On the disk, reserved space included.
     message_count : int or None
-        None if unknown.
+        How many offsets it has, up to the next file; None if unknown.
+    merged_count : int
+        How many messages a merged file has; 0 of any other.
     first_ns, last_ns : int or None
         Timestamps of the first and the last message.
     content_type : str or None
@@ -72,6 +74,7 @@ class DataFileFacts:
     content_type: str | None = None
     recovered_ns: int | None = None
     damage: tuple[Damage, ...] = ()
+    merged_count: int = 0
 
     @property
     def end_offset(self) -> int:
@@ -219,6 +222,7 @@ class DataFiles:
             _content_type(first),
             recovered_ns,
             damage,
+            header.merged_count,
         )
 
     def _end_of_log(self, file: File, header: DataFileHeader, name: DataFileName) -> tuple[int, int]:

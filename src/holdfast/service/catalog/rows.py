@@ -135,7 +135,7 @@ class _Reading:
             "file_name": name,
             "first_offset": file.name.first_offset,
             "last_offset": file.end_offset - 1 if file.message_count else None,
-            "message_count": file.message_count,
+            "message_count": file.merged_count or file.message_count,
             "first_at": time_text(file.first_ns),
             "last_at": time_text(file.last_ns),
             "bytes": file.size_bytes,

@@ -145,6 +145,23 @@ def test_a_first_message_may_be_large(tmp_path: Path) -> None:
     assert ns_of(found["data_files"][0]["first_at"]) == first_ns // 1000 * 1000
 
 
+def test_a_merged_data_file_counts_what_it_has(tmp_path: Path) -> None:
+    """Its offsets are those of the files that it has replaced."""
+    with open_queue(tmp_path) as queue:
+        for _ in range(2):
+            queue.put_many([bytes(2300)] * 12)  # in a file of its own
+        queue.put(b"last")
+        for delivery in queue.receive_many(24, timeout=0):
+            if delivery.offset in (3, 20):
+                delivery.reject("no use")
+            else:
+                delivery.ack()
+        assert queue.compact().merged_count == 1
+        row, last = refreshed(catalog_of(tmp_path))["data_files"]
+    assert (row["first_offset"], row["last_offset"], row["message_count"]) == (0, 23, 2)
+    assert (last["first_offset"], last["message_count"]) == (24, 1)
+
+
 def test_an_active_file_without_a_mark_is_read(tmp_path: Path) -> None:
     """As recovery would."""
     with open_queue(tmp_path) as queue:
