@@ -312,12 +312,30 @@ def dead_and_left_out(judge: Judge) -> None:
     judge.told(Call("dead_count", later(3)), Answer(1))
 
 
+def gone_though_it_is_kept(judge: Judge) -> None:
+    """Read nothing of what retention keeps, though every group has finished it."""
+    judge.told(Call("get", NOW), Answer([b"a"]))
+    configured(judge, retain_messages=1)
+    judge.told(Call("get", NOW), Answer([b"b"]))
+    judge.told(Call("read", NOW, {"start": 0}), Answer(([], [(0, 2)], 0)))
+
+
+def skipped_though_it_is_young(judge: Judge) -> None:
+    """Find nothing behind a pass that moves the group on from what is as young as it has to be."""
+    judge.told(Call("get", NOW), Answer([b"a"]))
+    configured(judge, max_lag_age=3)
+    files = [(0, 2**18), (2, 2**18)]
+    judge.told(Call("pass_over", later(9), {"files": files, "begun": ["default"]}), Answer())
+    judge.told(Call("get", later(9)), Answer(error="Empty"))
+
+
+RETAINED = [gone_though_it_is_kept, skipped_though_it_is_young]
 FILTERS = [what_does_not_match, nothing_without_an_answer, a_filter_that_changes, dead_and_left_out]
 TAKES = [out_of_order, lost, twice, uncounted, stale, given_back_and_passed_over, a_group_that_has_vanished]
 PURGES = [purged_in_hand, left_by_a_purge, back_after_a_purge, purged_when_closed]
 
 
-@pytest.mark.parametrize("wrong", [*TAKES, *PURGES, *SETTINGS, *FILTERS])
+@pytest.mark.parametrize("wrong", [*TAKES, *PURGES, *SETTINGS, *FILTERS, *RETAINED])
 def test_the_judge_refuses_what_the_documentation_does_not_allow(wrong: Callable[[Judge], None]) -> None:
     """A judge that allows everything would prove nothing."""
     judge = Judge()
@@ -353,7 +371,15 @@ def all_that_matches(judge: Judge) -> None:
     judge.told(Call("qsize", NOW), Answer(0))
 
 
-@pytest.mark.parametrize("right", [all_that_matches, released_while_the_log_is_read_anew, not_begun])
+def gone_by_age(judge: Judge) -> None:
+    """Read nothing of what is older than retention keeps it, by the newest message of the queue."""
+    configured(judge, retain_age=3)
+    judge.told(Call("get_many", NOW, {"max_messages": 2}), Answer([b"a", b"b"]))
+    judge.told(Call("put", later(9), {"payload": b"c"}), Answer(2))
+    judge.told(Call("read", later(9), {"start": 0}), Answer(([Seen(2, b"c")], [(0, 2)], 0)))
+
+
+@pytest.mark.parametrize("right", [all_that_matches, gone_by_age, released_while_the_log_is_read_anew, not_begun])
 def test_the_judge_allows_what_the_documentation_allows(right: Callable[[Judge], None]) -> None:
     """Histories that it has refused, though the page leaves them open."""
     judge = Judge()

@@ -158,9 +158,20 @@ class Options:
     dedup_max: int = 100_000
     data_file_max_age: float | None = None
     max_lag_bytes: int | None = None
+    max_lag_age: float | None = None
+    retain_age: float | None = None
+    retain_bytes: int | None = None
+    retain_messages: int | None = None
+
+    @property
+    def keeps_finished(self) -> bool:
+        """Whether finished messages are kept for a while."""
+        return (self.retain_age, self.retain_bytes, self.retain_messages) != (None, None, None)
 
 
-OF_GROUP = frozenset({"max_deliveries", "backoff", "lease_seconds", "expired", "dead_letter_seconds", "max_lag_bytes"})
+OF_GROUP = frozenset(
+    {"max_deliveries", "backoff", "lease_seconds", "expired", "dead_letter_seconds", "max_lag_bytes", "max_lag_age"}
+)
 """Of the settings, those that belong to a group; the others belong to the queue."""
 
 
@@ -207,6 +218,7 @@ class State:
     end: str = ""  # of the present handle: closed, or shut down at once
     sweeps_from: int = 0  # when the handle was opened, or the time that letters are kept was changed
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the queue
+    gone: frozenset[int] = frozenset()  # may be gone, though retention keeps it by now
 
     @cached_property
     def options(self) -> Options:

@@ -46,6 +46,9 @@ OF_QUEUE: dict[str, tuple[Any, ...]] = {
     "record_bytes_max": (2**24, 2**24, 3002, 100),
     "dedup_window": (10, 300),
     "data_file_max_age": (None, 2, 2),
+    "retain_age": (None, None, 5, 3600),
+    "retain_bytes": (None, None, None, 1, 2**30),
+    "retain_messages": (None, None, 3, 1000),
 }
 OF_GROUP: dict[str, tuple[Any, ...]] = {
     "max_deliveries": (1, 2, 3, None),
@@ -53,7 +56,8 @@ OF_GROUP: dict[str, tuple[Any, ...]] = {
     "lease_seconds": (4, 30),
     "dead_letter_seconds": (60, 1_209_600),
     "expired": ("drop", "dead"),
-    "max_lag_bytes": (None, 1),
+    "max_lag_bytes": (None, None, 1),
+    "max_lag_age": (None, None, 3),
 }
 """What the settings may be that count at once."""
 

@@ -125,6 +125,8 @@ def step(state: State, call: Call, answer: Answer) -> tuple[State, ...]:
     if answer.error is not None and answer.error not in ERRORS:
         raise DisagreementError(f"no such error: {answer}")
     state = with_pause_over(state, call.now)
+    if state.options.keeps_finished:
+        state = replaying.with_gone(state, call.now)
     if not looks(state, call):
         return several(RULES[call.verb](state, call, answer))
     after: list[State] = []

@@ -20,7 +20,12 @@ OPTIONS += (
     "dedup_window",
     "dedup_max",
     "data_file_max_age",
+    "max_lag_age",
+    "retain_age",
+    "retain_bytes",
+    "retain_messages",
 )
+DURATIONS = {"lease_seconds", "dedup_window", "dead_letter_seconds", "data_file_max_age", "max_lag_age", "retain_age"}
 
 
 def seconds(value: Any) -> float | None:
@@ -72,7 +77,7 @@ def read(reading: LogReading) -> tuple[list[Seen], list[tuple[int, int]], int]:
 def settings(given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings among keyword arguments, as the judge has them."""
     known = {name: given[name] for name in OPTIONS if name in given}
-    for name in {"lease_seconds", "dedup_window", "dead_letter_seconds", "data_file_max_age"} & known.keys():
+    for name in DURATIONS & known.keys():
         known[name] = seconds(known[name])
     if "backoff" in given:
         backoff = given["backoff"]

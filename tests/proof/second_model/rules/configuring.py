@@ -21,6 +21,7 @@ from proof.second_model.history import Answer, Call
 from proof.second_model.rules.dead_letters import died_and_swept, may_be_dead, may_be_swept
 from proof.second_model.rules.order import NO, expiry
 from proof.second_model.rules.putting import can_work
+from proof.second_model.rules.replaying import with_gone
 
 CHANGED = 'settings.md "Changed later"'
 
@@ -38,6 +39,7 @@ def configure(state: State, call: Call, answer: Answer) -> State:
 
 def configured(state: State, changed: Mapping[str, Any], reset: Iterable[str], now: Now) -> State:
     """Return the state under other settings; what has ended by the old ones, seen or not, does not come back."""
+    state = with_gone(state, now)
     sweeps_from = now.wall if "dead_letter_seconds" in {*changed, *reset} else state.sweeps_from
     return replace(with_settings(with_what_has_ended(state, now), changed, reset), sweeps_from=sweeps_from)
 

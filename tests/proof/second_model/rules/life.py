@@ -17,7 +17,7 @@ from proof.second_model.facts import (
 )
 from proof.second_model.history import Answer, Call
 from proof.second_model.rules.putting import can_work, may_have_ended
-from proof.second_model.rules.replaying import is_behind, is_used, judge_start, kept, unfinished
+from proof.second_model.rules.replaying import is_behind, is_used, judge_start, kept, unfinished, with_gone
 from proof.second_model.rules.transitions import with_transaction, without_leases
 
 PAUSE = 'work-queue.md "Pause and browse"'
@@ -137,6 +137,11 @@ def vague(state: State) -> State:
         elif "filtered" in course.reasons:  # "messages that were filtered may be read again"
             again = course._replace(state="waiting", place="either", reasons=frozenset(), is_left_out=True)
             state = with_course(state, offset, again)
+        elif "skipped" in course.reasons:  # "a message that was skipped may come again"
+            again = course._replace(state="waiting", place="either", reasons=frozenset(), may_be_gone=True)
+            state = with_course(state, offset, again)
+            low, high = state.own.skipped
+            state = with_group(state, replace(state.own, skipped=Span(max(0, low - 1), high)))
         elif "dropped" in course.reasons:  # how durable that is is not said
             again = course._replace(state="waiting", place="either", reasons=frozenset(), perhaps=course.reasons)
             state = with_course(state, offset, again)
@@ -151,6 +156,7 @@ def open_again(state: State, call: Call, answer: Answer) -> State:
     Another value than the stored one is refused, and "nothing has changed then"; so is one that cannot work with it.
     """
     group, before = call["group"] or state.group, state
+    state = with_gone(state, call.now)
     if group not in state.groups:
         state = with_group(state, Group(start=0), group)
     state = replace(state, group=group)

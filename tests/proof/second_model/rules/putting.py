@@ -72,6 +72,7 @@ def room_for_files(state: State, call: Call) -> set[str]:
         return {"room", "Full"}
     answers = {"room"} if sum(size for _, size in files) <= most else set()
     is_empty = not any(is_kept(state, offset) for offset in range(len(state.messages)))
+    is_empty = is_empty and not state.options.keeps_finished
     kept = files[-1:] if is_empty else files  # the last one is being written
     return answers | ({"Full"} if sum(size for _, size in kept) + state.options.data_file_bytes > most else set())
 

@@ -56,7 +56,37 @@ def is_used(state: State, name: str) -> bool:
 
 
 def kept(state: State, now: Now) -> set[int]:
-    """Return what is in the log without doubt: a group that has begun has not finished it ("Keeping the log")."""
+    """Return what is in the log without doubt: for a group, or by retention."""
+    return kept_for_groups(state, now) | (retained(state, now) - state.gone)
+
+
+def retained(state: State, now: Now) -> set[int]:
+    """Return what retention keeps: retention.md, "What is kept", "How old".
+
+    The file of a message is kept while its newest message is inside of every bound. How many bytes are behind a file is
+    not known here: any is too much for a small bound, and none for a large one. With ``max_bytes`` "finished files go".
+    """
+    options, end = state.options, len(state.messages)
+    if not options.keeps_finished or options.max_bytes is not None:
+        return set()
+    if options.retain_bytes is not None and options.retain_bytes < options.data_file_bytes:
+        return set()
+    count = end if options.retain_messages is None else options.retain_messages
+    since = 0
+    if options.retain_age is not None and end:
+        since = min(now.wall, state.messages[-1].put_at) - round(options.retain_age * SECOND_NS)
+    return {offset for offset in range(max(0, end - count), end) if state.messages[offset].put_at >= since}
+
+
+def with_gone(state: State, now: Now) -> State:
+    """Note what may be gone by now: it does not come back if retention would keep it later on."""
+    gone = set(range(len(state.messages))) - retained(state, now) - state.gone
+    gone -= kept_for_groups(state, now) if gone else set()
+    return replace(state, gone=state.gone | gone) if gone else state
+
+
+def kept_for_groups(state: State, now: Now) -> set[int]:
+    """Return what a group has not finished that has begun ("Keeping the log")."""
     return {offset for name in state.groups for offset in kept_by(replace(state, group=name), now)}
 
 

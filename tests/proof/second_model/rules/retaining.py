@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from proof.second_model.facts import Span, State, expect, with_group
+from proof.second_model.facts import SECOND_NS, Span, State, expect, with_course, with_group
 from proof.second_model.history import Answer, Call
 from proof.second_model.rules.configuring import with_what_has_ended
 from proof.second_model.rules.purging import perhaps_gone
@@ -15,25 +15,39 @@ from proof.second_model.rules.transitions import finished, read_anew, settled
 PASS = 'retention.md "Groups that are too far behind"'
 
 
-def pass_over(state: State, call: Call, answer: Answer) -> State:
-    """Judge a pass: each group that has a bound skips what is not in the last data file; dead letters and votes stay.
-
-    The bound is always that of one byte, so every file that has anything behind it is outside.
-    """
+def pass_over(state: State, call: Call, answer: Answer) -> tuple[State, ...]:
+    """Judge a pass: each group that has a bound skips what is outside of it; dead letters and votes stay."""
     expect(answer.error is None, PASS, "done", answer)
-    end = max((first for first, _ in call["files"]), default=0)
-    own = state.group
+    own, states = state.group, tuple[State, ...]((state,))
     for name in call["begun"]:
         if name in state.groups:
-            state = replace(skipped_in(replace(state, group=name), end, call), group=own)
-    return state
+            theirs = [replace(one, group=name) for one in states]
+            states = tuple(
+                replace(skipped_in(one, end, call), group=own) for one in theirs for end in ends_of_lag(one, call)
+            )
+    return states
+
+
+def ends_of_lag(state: State, call: Call) -> list[int]:
+    """Return up to where the group may have to skip.
+
+    A bound of bytes is always that of one byte, so every file that has anything behind it is outside. Of an age
+    it is open how much is known: "as young as the file behind it".
+    """
+    begins = [first for first, _ in call["files"]]
+    last = max(begins, default=0)
+    if state.options.max_lag_bytes is not None:
+        return [last]
+    if state.options.max_lag_age is None or not last:
+        return [0]
+    now = min(call.now.wall, state.messages[-1].put_at)
+    oldest = now - round(state.options.max_lag_age * SECOND_NS)
+    return [0] + [first for first in begins if first and state.messages[first - 1].put_at < oldest]
 
 
 def skipped_in(state: State, end: int, call: Call) -> State:
     """Return the state in which the group has skipped what it has to; what has expired may be ended instead."""
     state = read_anew(with_what_has_ended(state, call.now))
-    if state.options.max_lag_bytes is None:
-        return state
     low, high = state.own.skipped
     for offset in state.live():
         course = state.course(offset)
@@ -48,6 +62,7 @@ def skipped_in(state: State, end: int, call: Call) -> State:
             low += 1
             receipt = course.receipt
             state = settled(finished(state, offset), receipt, "run_out")
+            state = with_course(state, offset, state.course(offset)._replace(reasons=frozenset({"skipped"})))
         else:
             state = perhaps_gone(state, offset)
     return with_group(state, replace(state.own, skipped=Span(low, high)))
