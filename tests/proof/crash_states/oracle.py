@@ -191,6 +191,8 @@ def look(queue: PersistentQueue, slow: PersistentQueue | None) -> Seen:
 def _look_at_group(queue: PersistentQueue, *, exists: bool) -> GroupSeen:
     assert not queue.recovery.progress_damage, f"recovery invents damage: {queue.recovery}"
     messages = queue.peek(ALL)
+    gone = [each for each in queue.recovery.damage if each.offsets and "is missing" in str(each)]
+    assert not gone, f"a data file has gone that the group had not finished: {gone}"
     if exists:  # a message that is held and waits for its order key counts twice, as gone
         assert queue.qsize() <= len(messages), f"{queue.qsize()} to take, {len(messages)} are there"
         assert queue.prepared() or queue.qsize() == len(messages), f"{queue.qsize()} to take, {len(messages)} are there"

@@ -241,8 +241,10 @@ RETENTION = {
     "pass_over": Action(_always, Life.pass_over),
     "pass_later": Action(_always, Life.pass_later),
     "pass_asleep": Action(_has_slow, Life.pass_asleep),
+    "fail_and_live": Action(_has_ready_for_slow, Life.fail_and_live),
+    "fail_and_die": Action(_has_ready_for_slow, Life.fail_and_die),
 }
-"""Passes of retention: groups skip all that is not in the last data file."""
+"""Passes of retention: groups skip all that is not in the last data file. And what goes behind a sync that fails."""
 
 MERGING = {
     "compact": Action(_always, Life.compact),

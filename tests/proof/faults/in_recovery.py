@@ -52,10 +52,10 @@ class Left:
         return expected.without(before, after) if self.ground.operation.again else expected
 
     def unopened(self) -> dict[Key, set[str | None]]:
-        """Return what a group may say whose making or deleting was cut short: it is on the disk once it was opened."""
-        before, after = self.ground.before, self.ground.after
+        """Return what a group may say that nothing has opened since: till then its last changes may be lost."""
+        before, after, base = self.ground.before, self.ground.after, self.ground.base
         groups = {key for key in before.keys() | after.keys() if key[1] == "group" and key[2] != "default"}
-        return {key: {before.get(key), after.get(key)} for key in groups}
+        return {key: {before.get(key), after.get(key), base.get(key)} for key in groups}
 
     def __str__(self) -> str:
         how = "killed" if self.is_killed else "power lost"

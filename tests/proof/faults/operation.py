@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from holdfast import FlushPolicy
-from proof.faults.views import Key
-from proof.faults.world import LARGE, MAIN, World
+from holdfast import CommitUnknownError, FlushPolicy, HoldfastError, PersistentQueue, PoisonedError
+from proof.faults.views import LEFT_OUT, Key, name_of
+from proof.faults.world import FILTERED, GROUPS, LARGE, MAIN, World
 from support.owners.second_groups import open_beside
+from support.storages.refusals import refusing
+
+LEFT_OUT_BYTES = 100
+"""Payloads of this size, and larger ones, do not match the filter of a group that has one."""
 
 Call = Callable[[], object]
 
@@ -133,6 +138,48 @@ def sparse(world: World) -> None:
         late.get_many(8 + 7, timeout=0)
         late.receive(timeout=0)
         late.get_many(100, timeout=0)
+
+
+def filtered(world: World) -> None:
+    """A queue whose group leaves out every second message: those that are large."""
+    (path,) = world.paths
+    world.open(path, group="default").groups.create(GROUPS[path], filter=f"size < {LEFT_OUT_BYTES}")
+    world.close()
+    for number in range(4):
+        queue = world.queues.get(path) or world.open(path)
+        queue.put_many([left_out(number), b"m%d" % number])
+
+
+def left_out(number: int) -> bytes:
+    """Return a message that the filter leaves out."""
+    return f"{LEFT_OUT} {number}".ljust(LEFT_OUT_BYTES).encode()
+
+
+LEFT_OUT_KEYS = tuple((str(FILTERED), "message", name_of(left_out(number))) for number in range(4))
+"""These messages may have ended though a call has raised."""
+
+
+def failed_and_gone(world: World) -> None:
+    """Two data files, one message of the first one left; a second group has finished it, and its sync has failed.
+
+    Its process died behind that, and nothing has opened the group since.
+    """
+    two_files(world)
+    world.queue.groups.create("late")
+    late = open_beside(world.queue, "late", flush=world.policy)
+    failed_take(world, late)
+    left = world.storage.crash_keeping_all()
+    with suppress(HoldfastError):
+        late.close()
+    world.close()
+    world.storage = left
+
+
+def failed_take(world: World, late: PersistentQueue) -> None:
+    """Take and finish all there is; the sync of that fails."""
+    with refusing(world.storage, "sync", ".position"), suppress(CommitUnknownError, PoisonedError):
+        late.get_many(100, timeout=0)
+        late.flush()
 
 
 def make_ready(world: World) -> None:

@@ -18,7 +18,7 @@ from holdfast.persistence.groups.group_files import progress_reader, require_gro
 from holdfast.queue.engine import coordinators as live_queues
 from holdfast.queue.inspect.browse import State
 from holdfast.queue.prepared.prepared_transactions import find_prepared
-from proof.faults.world import World, begin_life
+from proof.faults.world import GROUPS, World, begin_life
 from support.builders.handles import handle_of
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -26,6 +26,9 @@ Key = tuple[str, ...]
 View = Mapping[Key, str]
 
 ALL = 1000
+LEFT_OUT = "left out"
+"""How messages begin that the filter of a group leaves out."""
+
 MESSAGE_STATES: tuple[State, ...] = ("ready", "leased", "delayed", "dead")
 
 
@@ -56,7 +59,9 @@ def look(world: World, *, is_settling: bool = True) -> dict[Key, str]:
         for found in () if is_settling else find_prepared(handle_of(queue)):
             seen[place, "prepared", found.id] = "in doubt"
         for name in queue.groups.list():
-            seen[place, "group", name] = "is there" if name == "default" else _begin(world, path, name)
+            seen[place, "group", name] = (
+                "is there" if name in ("default", GROUPS.get(path)) else _begin(world, path, name)
+            )
         stats = queue.stats()
         if stats.paused is not None:
             seen[place, "paused"] = stats.paused
@@ -102,8 +107,10 @@ def _soft(state: str) -> str:
 
 
 def takeable(view: View, place: str) -> set[str]:
-    """Return the messages that are handed out sooner or later, or are dead letters: all but what a decision holds."""
-    return {key[2] for key, state in view.items() if key[:2] == (place, "message") and not state.startswith("leased")}
+    """Return what is handed out sooner or later, or is dead: all but what a decision holds, or a filter ends."""
+    states = {key[2]: state for key, state in view.items() if key[:2] == (place, "message")}
+    found = {name for name, state in states.items() if not state.startswith("leased")}
+    return {name for name in found if not name.startswith(LEFT_OUT)}
 
 
 def differences(found: View, expected: View) -> list[str]:

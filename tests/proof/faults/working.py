@@ -10,9 +10,12 @@ from typing import Any
 from holdfast import Delivery, PersistentQueue
 from holdfast.queue.options.put_options import Put
 from proof.faults.operation import (
+    LEFT_OUT_KEYS,
     Call,
     Operation,
     Promise,
+    failed_and_gone,
+    filtered,
     make_ready,
     nearly_full,
     settle,
@@ -22,7 +25,7 @@ from proof.faults.operation import (
     used,
     with_dead,
 )
-from proof.faults.world import LARGE, MAIN, World
+from proof.faults.world import FILTERED, LARGE, MAIN, World
 from support.builders.handles import handle_of, pass_over
 
 WAIT_SECONDS = 50.0
@@ -213,6 +216,16 @@ def own(ready: Callable[[World], Call]) -> Callable[[World], Call]:
     return in_mode
 
 
+def on_filtered(call: Callable[[PersistentQueue], object]) -> Callable[[World], Call]:
+    """Return how to make a call ready on a queue whose group has a filter."""
+
+    def ready(world: World) -> Call:
+        make_ready(world)
+        return lambda: call(world.queues[FILTERED])
+
+    return ready
+
+
 PUTS = (
     Operation("put", used, on_queue(lambda queue: queue.put(b"new"))),
     Operation("put, into an empty queue", unread, on_queue(lambda queue: queue.put(b"new"))),
@@ -239,6 +252,23 @@ TAKES = (
         two_files,
         past_the_first(0, lambda world: world.queue.get(block=False)),
         syncs_behind=True,
+    ),
+    Operation(
+        "get, a file goes behind a failed sync",
+        failed_and_gone,
+        past_the_first(0, lambda world: world.queue.get(block=False)),
+        syncs_behind=True,
+    ),
+    Operation(
+        "get_many, filtered", filtered, on_filtered(lambda queue: queue.get_many(3, timeout=0)), paths=(FILTERED,)
+    ),
+    Operation(
+        "receive_many, filtered",
+        filtered,
+        on_filtered(lambda queue: queue.receive_many(3, timeout=0)),
+        Promise.NEVER,
+        paths=(FILTERED,),
+        leaves=LEFT_OUT_KEYS,
     ),
     Operation("receive", used, on_queue(lambda queue: queue.receive(timeout=0)), Promise.NEVER),
     Operation("receive_many", used, on_queue(lambda queue: queue.receive_many(3, timeout=0)), Promise.NEVER),

@@ -21,6 +21,9 @@ from support.storages.simulated_storage import SimulatedStorage
 
 MAIN = Path("/q")
 OTHER = Path("/r")
+FILTERED = Path("/f")
+GROUPS = {FILTERED: "small"}
+"""Queues that are opened for another group than the default one."""
 DATA_FILE_BYTES = 16 * 2**10  # the smallest
 DEDUP_MAX = 64  # a longer memory takes longer to read, and each case reads it
 LARGE = bytes(5000)  # three of them fill a data file; a transaction of one goes through a file of its own
@@ -90,6 +93,7 @@ class World:
         """Open a queue, with data files as small as they can be and without back-off."""
         options.setdefault("backoff", [])
         options.setdefault("dedup_max", DEDUP_MAX)
+        options.setdefault("group", GROUPS.get(path, "default"))
         with machine_links() as machines:
             machines.are_own = self.is_own
             queue = PersistentQueue(

@@ -299,6 +299,14 @@ MUTATIONS = (
         "every prefix",
     ),
     Mutation(
+        "logged-under-a-lock",
+        "A record that is made under a lock is handled there, by a handler that calls the queue.",
+        "threads.py",
+        '        start_thread(log.say_noted, "holdfast-log", _no_end)\n',
+        "        log.say_noted()\n",
+        "log handlers",
+    ),
+    Mutation(
         "delivery-not-written",
         "A delivery counts in memory, and not for whoever comes after a crash.",
         "queue/dispatch/progress_store.py",

@@ -119,4 +119,20 @@ RETAINING = (
         "        if False:",
         "retention",
     ),
+    Mutation(
+        "unproven-progress-synced-twice",
+        "Progress that its file does not prove is synced once more, though a sync of it may have failed before.",
+        "persistence/groups/group_visit.py",
+        "    is_free = visit_group(\n        storage, directory, reader.ids[0],",
+        "    is_free = False and visit_group(\n        storage, directory, reader.ids[0],",
+        "retention",
+    ),
+    Mutation(
+        "failed-owner-synced-by-another",
+        "A data file goes by the progress of an open group whose own sync has failed.",
+        "queue/engine/queue_handle.py",
+        "if name != own_group)]\n",
+        "if name in ())]\n",
+        "retention",
+    ),
 )

@@ -163,6 +163,7 @@ SUITES = (
         "retention",
         "tests/unit/groups/test_retention.py",
         "tests/unit/groups/test_reclaim.py",
+        "tests/unit/engine/test_space.py",
         "tests/unit/engine/test_retention.py",
     ),
     _tests(
@@ -210,6 +211,7 @@ SUITES = (
         "tests/unit/dispatch/test_filtered_groups.py",
         "tests/corruption/test_filtered_groups.py",
     ),
+    _tests("log handlers", "tests/unit/engine/test_log_handlers.py"),
     _tests("owner deaths", "tests/property/test_owner_deaths.py"),
     _tests("who owns", "tests/unit/ownership", "tests/unit/transport/test_endpoint.py"),
     _tests("queues deleted", "tests/unit/service/test_delete_queue.py"),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
-from holdfast import LeaseExpiredError
+from holdfast import CommitUnknownError, HoldfastError, LeaseExpiredError, PoisonedError
 from proof.crash_states.asked import PLAIN, AskingGroup
 from proof.crash_states.history import Part
 from proof.crash_states.lives.books import PROGRESS, SLOW_PROGRESS, A
 from proof.crash_states.lives.putting import HOUR_SECONDS
 from proof.crash_states.lives.requesting import Requesting
+from proof.crash_states.opening import take_apart
 from support.builders.handles import handle_of, pass_over
+from support.storages.refusals import refusing
 
 
 class Retaining(Requesting):
@@ -62,6 +66,49 @@ class Retaining(Requesting):
         """Do a pass while nothing has the second group open."""
         self._close_slow()
         self.pass_over()
+        self._open_slow()
+
+    def fail_and_live(self) -> None:
+        """Have the sync of the second group fail behind an acknowledgement, and want the space of data files.
+
+        Its handle refuses everything until it is opened again.
+        """
+        self._fail()
+        with suppress(HoldfastError):
+            handle_of(self.queue).reclaim()
+        self._return("fail_and_live")
+        self._reopen_slow()
+
+    def fail_and_die(self) -> None:
+        """Do the same, but the process dies; the next one wants the space before it opens the second group."""
+        self._fail()
+        self._return("fail")
+        group, self.slow_group = self.slow_group, None
+        self.kill()
+        self.slow_group = group
+        handle_of(self.queue).reclaim()
+        self._return("fail_and_die")
+        self._open_slow()
+
+    def _fail(self) -> None:
+        """Take a message for the second group and acknowledge it; the sync of that fails."""
+        assert self.slow is not None
+        self.slow_receive()
+        offset, delivery = self.slow_in_hand.popitem()
+        with refusing(self.storage, "sync", ".position"), suppress(CommitUnknownError, PoisonedError):
+            delivery.ack()
+            self.slow.flush()
+        group, _ = self._of_slow()
+        group.finish([offset])
+        self._happened({SLOW_PROGRESS: group.state()})
+
+    def _reopen_slow(self) -> None:
+        """Open the second group again, whose handle is poisoned: what was in hand counts as delivered."""
+        assert self.slow is not None
+        self.slow_in_hand.clear()
+        with suppress(HoldfastError):
+            self.slow.close()
+        take_apart(self.slow)
         self._open_slow()
 
     def _skipped(self, group: AskingGroup, in_use: set[int] | frozenset[int] = frozenset()) -> list[int]:
