@@ -13,6 +13,8 @@ from benchmarks.measuring import machine
 from benchmarks.measuring.load import Load
 from benchmarks.measuring.race import Benchmark, Race
 from benchmarks.measuring.report import Report
+from benchmarks.processes.contestant_process import SideBySide
+from holdfast.compiled import load_core
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = pytest.StashKey[Report]()
@@ -26,6 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("holdfast benchmarks")
     group.addoption(
         "--bench-dir", type=Path, default=ROOT / "build", help="folder on the disk to measure; left as it was"
+    )
+    group.addoption(
+        "--baseline",
+        type=Path,
+        help="another checkout, of a release for instance: beside what has a goal",
     )
     group.addoption("--quick", action="store_true", help="a tenth of the records: to see that it runs, not how fast")
 
@@ -87,3 +94,11 @@ def sized(request: pytest.FixtureRequest) -> Sized:
 def race(benchmark: Benchmark, place: Path, report: Report) -> Race:
     """Return what runs a case against its floors."""
     return Race(benchmark, place, report)
+
+
+@pytest.fixture(params=[False, True], ids=["c", "python"])
+def side_by_side(request: pytest.FixtureRequest, race: Race) -> SideBySide:
+    """Return what runs a case with the C extension, and with Python alone."""
+    if not request.param and load_core() is None:
+        pytest.skip("there is no C extension")
+    return SideBySide(race, is_pure=request.param, baseline=request.config.getoption("baseline"))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from pathlib import Path
 
+from holdfast.compiled import implementation
 from holdfast.persistence.format.checksum import compiled_crc32c
 
 
@@ -17,7 +19,8 @@ def facts(place: Path) -> list[str]:
         f"kernel: {platform.system()} {platform.release().partition('-')[0]}",
         f"file system: {file_system(place)}",
         f"python: {platform.python_implementation()} {platform.python_version()}",
-        f"CRC-32C: {crc}",
+        f"implementation: {implementation}, if a row does not say; CRC-32C of Python alone: {crc}",
+        f"commit: {_commit()}",
     ]
 
 
@@ -33,6 +36,18 @@ def file_system(place: Path) -> str:
         if str(folder) in points:
             return points[str(folder)]
     return "unknown"
+
+
+def _commit() -> str:
+    """Return the commit of this checkout, and whether it has changes."""
+    try:
+        found = [
+            subprocess.run(["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+            for arguments in (["rev-parse", "--short=10", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        ]
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found[0].stdout.strip() + (" with changes" if found[1].stdout else "")
 
 
 def _virtual() -> str:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.cases import work_queue_cases as cases
-from benchmarks.cases.queue_cases import EVERY_COMMIT, NEVER
+from benchmarks.cases.queue_cases import EVERY_COMMIT
 from benchmarks.measuring import floors
 from benchmarks.measuring.contestant import Against, Contestant
 from benchmarks.measuring.load import BATCH, Load
 from benchmarks.measuring.race import Race
-from holdfast import FlushPolicy, PersistentQueue
+from holdfast import PersistentQueue
 
 RECORDS = 100_000
 RECORDS_SINGLY = 30_000
@@ -52,17 +52,13 @@ def test_each_feature_beside_the_plain_verb(
     race(f"{title}, never(), {SIZE:,} bytes", load, make(load), [Against(beside(load), at_least)])
 
 
-@pytest.mark.parametrize(
-    ("flush", "records"), [(NEVER, RECORDS_SINGLY), (EVERY_COMMIT, RECORDS_SYNCED)], ids=["never", "every_commit"]
-)
-def test_several_consumer_threads(race: Race, sized: Sized, flush: FlushPolicy, records: int) -> None:
+def test_several_consumer_threads(race: Race, sized: Sized) -> None:
     """Threads share the interpreter, and the syncs of their acknowledgements."""
-    load = sized(records, SIZE)
-    beside = [Against(cases.receives_in_threads(load, flush, 1))]
-    if flush.syncs_every_commit:
-        beside.append(Against(floors.write_and_sync(Load(load.count, 64))))
-    case = cases.receives_in_threads(load, flush, THREADS)
-    race(f"receive + ack, {flush}, {THREADS} threads, {SIZE:,} bytes", load, case, beside, rounds=7)
+    load = sized(RECORDS_SYNCED, SIZE)
+    one, synced = cases.receives_in_threads(load, EVERY_COMMIT, 1), floors.write_and_sync(Load(load.count, 64))
+    case = cases.receives_in_threads(load, EVERY_COMMIT, THREADS)
+    title = f"receive + ack, {EVERY_COMMIT}, {THREADS} threads, {SIZE:,} bytes"
+    race(title, load, case, [Against(one), Against(synced)], rounds=7)
 
 
 # -- The plain path --------------------------------------------------------------------------------------------------
