@@ -42,12 +42,16 @@ def test_short_workloads_recover_from_a_crash_at_any_instant(
         ("settings", "used", "never"),
         ("retention", "shared", "every_2_commits"),
         ("moving", "used", "never"),
+        ("several", "used", "every_2_commits"),
     ],
 )
 def test_short_workloads_of_what_not_every_queue_is_used_for_recover_too(
     family: str, beginning: str, policy: str
 ) -> None:
-    """What puts ask for, reservations, joint commits, a second group, retention; ``make crash`` has all lives."""
+    """What puts ask for, reservations, joint commits, a second group, retention, commits over several queues.
+
+    ``make crash`` has all lives.
+    """
     for first in FAMILIES[family]:
         run(Task(beginning, policy, (first,), depth=2, family=family), BRIEF_OF_FAMILIES)
 

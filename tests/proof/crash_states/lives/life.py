@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proof.crash_states.lives.retaining import Retaining
+from proof.crash_states.lives.several import Several
 
 
-class Life(Retaining):
+class Life(Several):
     """Does things and keeps the books."""
 
     def twin(self) -> Life:
