@@ -22,6 +22,7 @@ from holdfast.errors import (
     ShutDown,
     StorageError,
     TransactionNotFoundError,
+    UnsupportedVersionError,
 )
 from holdfast.persistence.filesystem.layout import list_batch_files, open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, OsStorage, Storage, storage_errors
@@ -207,9 +208,11 @@ class QueuesJointCommits:
             path = directory.batch_file(transaction_id)
             with storage_errors("looking for a prepared transaction", path):
                 record = read_summary(self._storage, path, queue_id).commit_record
-        except HoldfastError as error:  # so no commit can name it, and `collect` aborts it
+        except HoldfastError as error:
+            if isinstance(error, StorageError) and not isinstance(error, CorruptionError | UnsupportedVersionError):
+                return True  # it cannot be read just now, and its queue looks again
             logger.info("transaction %s of %s cannot be read: %s", transaction_id, self.directory / name, error)
-            return False
+            return False  # so no commit can name it, and `collect` aborts it
         return record.part_of is not None and replace(record.part_of, version=part_of.version) == part_of
 
     def _waiting(self, name: str) -> list[str]:

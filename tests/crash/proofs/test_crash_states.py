@@ -45,12 +45,13 @@ def test_short_workloads_recover_from_a_crash_at_any_instant(
         ("merging", "merged", "never"),
         ("giving", "owner", "never"),
         ("giving", "client", "every_2_commits"),
+        ("several", "used", "every_2_commits"),
     ],
 )
 def test_short_workloads_of_what_not_every_queue_is_used_for_recover_too(
     family: str, beginning: str, policy: str
 ) -> None:
-    """What puts ask for, reservations, joint commits, a second group, retention, merges, transactions over deliveries.
+    """Puts with options, reservations, joint commits, groups, retention, merges, deliveries in transactions, two queues.
 
     ``make crash`` has all lives.
     """

@@ -61,7 +61,17 @@ def _parts(seen: Seen) -> tuple[object, ...]:
         (each.exists, each.order, tuple(count for _, _, count in each.shown), sorted(each.dead), each.depth)
         for each in (seen.group, seen.slow)
     ]
-    return seen.next_offset, log, seen.log_end, groups, sorted(seen.in_doubt), seen.version, losses, seen.settings
+    return (
+        seen.next_offset,
+        log,
+        seen.log_end,
+        groups,
+        sorted(seen.in_doubt),
+        seen.version,
+        seen.beside,
+        losses,
+        seen.settings,
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -29,6 +29,7 @@ class Part(StrEnum):
     JOINT = "joint commits"
     SETTINGS = "settings"
     RULES = "settings of the group"
+    BESIDE = "commits over several queues"
 
 
 OF_GROUPS = (Part.PROGRESS, Part.SLOW)
@@ -180,6 +181,7 @@ _NOTHING: dict[Part, State] = {
     Part.PREPARED: frozenset(),
     Part.SLOW: None,
     Part.JOINT: None,
+    Part.BESIDE: None,
     Part.SETTINGS: DEFAULTS["record_bytes_max"],
     Part.RULES: 30,  # seconds of a lease: nothing else is different for these two
 }

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from holdfast import Damage, FlushPolicy, PersistentQueue
 from holdfast.persistence.log.log_reader import LogReader
+from holdfast.persistence.outcomes.shared_joint_file import DIRECTORY, SharedJointFile
 from holdfast.queue.inspect.groups import Groups
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.queue_options import Mode
@@ -113,6 +114,16 @@ def log_of(queue: PersistentQueue) -> list[tuple[int, bytes]]:
     finally:
         reader.close()
     return found
+
+
+def version_beside(storage: SimulatedStorage) -> int | None:
+    """Return what the document beside the queues has decided last, durably."""
+    file = SharedJointFile(storage, CLOCK, Path("/") / DIRECTORY)
+    if file.id() is None:
+        return None
+    with file.locked() as decided:
+        commit = decided.find(APPLICATION)
+    return None if commit is None else commit.version
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,18 @@ from holdfast.persistence.format.report import UNSYNCED_OR_DAMAGED
 from holdfast.queue.options.put_options import as_seconds
 from proof.crash_states.asked import Waiting, in_turn, takeable, unfinished
 from proof.crash_states.history import History, InDoubt, Moment, Numbers, Part, Side, State
-from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW, log_of, once, open_queue, open_slow, take_apart
+from proof.crash_states.opening import (
+    ALL,
+    APPLICATION,
+    CLOCK,
+    SLOW,
+    log_of,
+    once,
+    open_queue,
+    open_slow,
+    take_apart,
+    version_beside,
+)
 from support.builders.handles import handle_of
 from support.models.model import GroupState
 from support.storages.simulated_storage import SimulatedStorage
@@ -75,6 +86,8 @@ class Seen:
         What the report says is lost.
     settings : tuple of int
         The settings of the queue and of its first group that are changed.
+    beside : int or None
+        What the document beside the queues has decided last; of the first queue only.
     """
 
     next_offset: int
@@ -87,6 +100,7 @@ class Seen:
     version: int | None
     damage: tuple[Damage, ...]
     settings: tuple[int, int] = (0, 0)
+    beside: int | None = None
 
     @property
     def missing(self) -> frozenset[int]:
@@ -113,7 +127,7 @@ class Seen:
             and self._shown_beside(later) == later._shown_beside(self)
             and (self.slow.shown, self.slow.dead, self.slow.exists)
             == (later.slow.shown, later.slow.dead, later.slow.exists)
-            and (self.version, self.settings) == (later.version, later.settings)
+            and (self.version, self.beside, self.settings) == (later.version, later.beside, later.settings)
             and self._needed().isdisjoint(set(self.log) - set(later.log))
         )
 
@@ -147,6 +161,8 @@ class Recovered:
             self.seen = {
                 name: look(queue, self.slow if queue is first else None) for name, queue in self.queues.items()
             }
+            for name in names[:1]:
+                self.seen[name] = replace(self.seen[name], beside=version_beside(storage))
         except BaseException:
             self._stack.close()
             raise
@@ -281,6 +297,8 @@ def _shows(history: History, name: str, seen: Seen, part: Part, state: State) ->
         return _counts(state) == seen.in_doubt
     if part is Part.JOINT:
         return state == seen.version
+    if part is Part.BESIDE:
+        return state == seen.beside
     if part in (Part.SETTINGS, Part.RULES):
         return state == seen.settings[part is Part.RULES]
     return _group_agrees(history, name, seen, seen.slow, state, frozenset(), frozenset())
@@ -369,7 +387,7 @@ def _has_happened(step: Mapping[Side, int], numbers: Numbers) -> bool:
 def _short(seen: Mapping[str, Seen]) -> str:
     return "\n".join(
         f"{name}: log to {each.log_end}, next {each.next_offset}, {_short_of(each.group)}, "
-        f"in doubt {sorted(each.in_doubt)}, version {each.version}, settings {each.settings}; "
+        f"in doubt {sorted(each.in_doubt)}, version {each.version}, beside {each.beside}, settings {each.settings}; "
         f"slow: {_short_of(each.slow)}, missing {sorted(each.missing)}"
         for name, each in seen.items()
     )

@@ -6,12 +6,14 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from holdfast import Empty, PersistentQueue
+from holdfast.persistence.format.commit_record import PartOf
 from proof.crash_states.asked import in_the_end, unfinished
 from proof.crash_states.history import History, Numbers, Part
 from proof.crash_states.lives.requesting import ask, check_pending
 from proof.crash_states.opening import ALL, APPLICATION, CLOCK, SLOW
 from proof.crash_states.oracle import GroupSeen, Recovered, Seen, held_and_finished
 from support.models.model import GroupState
+from support.owners.open_queues import OpenQueues
 
 AFTER, LAST = b"after the crash", b"the last"
 ONCE_MORE = b"once more"
@@ -60,6 +62,7 @@ def work_on(recovered: Recovered, history: History, numbers: Numbers, made: dict
             _take_all(recovered.slow, seen, seen.slow, history, name, Part.SLOW, numbers, none, none, new)
         last[name] = queue.put(LAST)
         _decide(queue, seen)
+    _decide_beside(recovered)
     recovered.close()
     again = Recovered(recovered.storage.crash_dropping_unsynced(), recovered.policy, list(last))
     try:
@@ -110,9 +113,23 @@ def _decide(queue: PersistentQueue, seen: Seen) -> None:
     for transaction_id, _, _ in seen.in_doubt:
         if transaction_id not in parts:
             queue.commit_prepared(transaction_id)
+    parts = {key: part_of for key, part_of in parts.items() if not part_of.is_shared}
     if parts:
         (version,) = {part_of.version for part_of in parts.values()}
         queue.joint_commits.commit(APPLICATION, version, sorted(parts))
+
+
+def _decide_beside(recovered: Recovered) -> None:
+    """Commit all that is in doubt over several queues."""
+    found: dict[PartOf, list[str]] = {}
+    for name, queue in recovered.queues.items():
+        for each in queue.prepared():
+            if each.part_of is not None and each.part_of.is_shared:
+                found.setdefault(each.part_of, []).append(f"{name}/{each.id}")
+    for part_of, parts in found.items():
+        OpenQueues(recovered.storage, CLOCK, recovered.queues.values()).commit(
+            part_of.application, part_of.version, parts
+        )
 
 
 def _judge_again(queue: PersistentQueue, seen: Seen, before: Seen, last: int) -> None:

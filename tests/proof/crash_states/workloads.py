@@ -13,6 +13,7 @@ from proof.crash_states.lives.life import Life
 from proof.crash_states.lives.merging import DYING_COUNT
 from proof.crash_states.lives.moving import AGO
 from proof.crash_states.lives.putting import PRIORITY
+from proof.crash_states.lives.several import BOTH, PARTS_OF_BOTH_MAX
 
 Workload = tuple[str, ...]
 
@@ -92,6 +93,18 @@ def _has_parts(life: Life) -> bool:
 
 def _has_version(life: Life) -> bool:
     return life.version is not None
+
+
+def _may_part_both(life: Life) -> bool:
+    return len(life.parts_beside()) < PARTS_OF_BOTH_MAX * len(BOTH)
+
+
+def _has_parts_beside(life: Life) -> bool:
+    return bool(life.parts_beside())
+
+
+def _has_version_beside(life: Life) -> bool:
+    return life.version_beside is not None
 
 
 def _may_create(life: Life) -> bool:
@@ -252,7 +265,20 @@ MERGING = {
 }
 """Merges of data files."""
 
-ALL = CORE | OTHERS | OPTIONS | HOLDING | GIVING | GROUPS | MOVING | SETTINGS | REQUESTS | RETENTION | MERGING
+SEVERAL = {
+    "part_of_both": Action(_may_part_both, lambda life: life.part_of_both(SMALL_BYTES, 20)),
+    "part_of_both_large": Action(_may_part_both, lambda life: life.part_of_both(LARGE_BYTES, 300)),
+    "commit_both": Action(_has_parts_beside, Life.commit_both),
+    "commit_both_again": Action(_has_version_beside, Life.commit_both_again),
+    "abort_both": Action(_has_parts_beside, Life.abort_both),
+    "commit_once": Action(_always, Life.commit_once),
+    "decide_and_die": Action(_has_parts_beside, Life.decide_and_die),
+    "decide_and_leave": Action(_has_parts_beside, Life.decide_and_leave),
+    "carry": Action(_has_parts_beside, Life.carry),
+}
+"""Commits over two queues, which the document beside them decides."""
+
+ALL = CORE | OTHERS | OPTIONS | HOLDING | GIVING | GROUPS | MOVING | SETTINGS | REQUESTS | RETENTION | MERGING | SEVERAL
 """Longer sequences are drawn from these."""
 
 
@@ -273,12 +299,13 @@ FAMILIES = {
     "requests": _of(REQUESTS, "put_many roll get adopt two_queues reopen kill"),
     "retention": _of(RETENTION, "roll get receive reject reserve finish_reserved mortal create kill"),
     "merging": _of(MERGING, "get receive nack retry reserve take prepare create seek slow_get put_many keep kill"),
+    "several": _of(SEVERAL, "put roll get part commit_jointly kill reopen"),
 }
 """What stands together in short sequences: all that there are of up to four actions of the core, of three of others."""
 
 FAMILY_DEPTH = 3
 DEPTHS = {("options", "used"): 2, ("groups", "used"): 2, ("moving", "shared"): 2, ("giving", "used"): 2}
-DEPTHS |= {("merging", "sparse"): 2, ("merging", "merged"): 2}
+DEPTHS |= {("merging", "sparse"): 2, ("merging", "merged"): 2, ("several", "fresh"): 2}
 """Where it is less, by family and beginning: another beginning has more to say of them."""
 
 RACES = ("get", "get_many", "roll", "reopen")
@@ -419,5 +446,6 @@ BEGINNINGS_OF = {
     "requests": ("fresh", "used"),
     "retention": ("used", "shared"),
     "merging": ("sparse", "merged"),
+    "several": ("fresh", "used"),
 }
 """By family."""

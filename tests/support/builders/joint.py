@@ -1,11 +1,13 @@
-"""Parts of joint commits for tests: prepared, committed, and damaged."""
+"""Parts of joint commits for tests: prepared, committed, not followed, and damaged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
-from holdfast import PersistentQueue
+from holdfast import PersistentQueue, StorageError
 from holdfast.persistence.filesystem.layout import open_directory
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord, PartOf
@@ -47,6 +49,20 @@ def file_part(storage: Storage, path: Path, id: str, part_of: PartOf, payloads: 
         storage.sync_directory(directory.prepared)
         writer.close()
     return f"{path.name}/{id}"
+
+
+@contextmanager
+def stuck(names: Collection[str]) -> Iterator[None]:
+    """Have these queues follow no decision inside."""
+    prepared = PersistentQueue.prepared
+
+    def failing(queue: PersistentQueue) -> object:
+        if queue.path.name in names:
+            raise StorageError("it cannot follow just now")
+        return prepared(queue)
+
+    with patch.object(PersistentQueue, "prepared", failing):
+        yield
 
 
 def damage(storage: SimulatedStorage, path: Path, text: bytes | None = None) -> None:

@@ -23,12 +23,14 @@ from holdfast import (
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.shared_joint_file import SharedJointFile, named_part, part_name
-from holdfast.queue.prepared.prepared_resolver import PreparedResolver, check_may_prepare
+from holdfast.queue.prepared.parts import check_may_prepare
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.queues_joint_commits import QueuesJointCommits
 from support.builders.clocks import FakeClock
 from support.builders.joint import damage, file_part
 from support.builders.transactions import prepared_ids, waiting
 from support.storages.faults import FaultPlan
+from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
 DATA = Path("/data")
@@ -212,6 +214,22 @@ def test_an_abort_drops_the_parts_of_all_queues(storage: SimulatedStorage) -> No
     commits.abort("job", 1, id_prefix="")
     commits.abort("job", 9, id_prefix="x")
     assert in_both(storage) == {"a": [b"x-1", b"z-1"], "b": [b"y-1"]}
+
+
+def test_an_abort_leaves_no_part_that_cannot_be_read_just_then(storage: SimulatedStorage) -> None:
+    """Its queue looks again; if it cannot either, the abort raises, and the other queue has aborted its part."""
+    commits = commits_of(storage)
+    part_of = commits.part_of("job", 1)
+    for path in (A, B):
+        file_part(storage, path, "x", part_of)
+    with refusing(storage, "read_at", "a/prepared/x.batch", count=1):
+        commits.abort("job", 1, id_prefix="x")
+    assert (prepared_of(storage, A), prepared_of(storage, B)) == ([], [])
+    for path in (A, B):
+        file_part(storage, path, "x", part_of)
+    with refusing(storage, "read_at", "a/prepared/x.batch"), pytest.raises(StorageError):
+        commits.abort("job", 1, id_prefix="x")
+    assert (prepared_of(storage, A), prepared_of(storage, B)) == (["x"], [])
 
 
 def test_an_abort_of_what_is_decided_finishes_it(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:

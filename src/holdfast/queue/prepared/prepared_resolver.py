@@ -23,14 +23,13 @@ from holdfast.errors import (
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.commit_record import Participant, PartOf
 from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFile
-from holdfast.persistence.outcomes.joint_file import JointCommit
 from holdfast.persistence.outcomes.outcome_log import ABORTED, COMMITTED, OutcomeEntry
 from holdfast.persistence.outcomes.redo import OWN, other_root
-from holdfast.persistence.outcomes.shared_joint_file import shared_joint_file
 from holdfast.queue.engine.coordinators import Outcome
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_votes import OwnVotes
+from holdfast.queue.prepared.parts import check_may_prepare, outcome_of_part
 from holdfast.queue.prepared.prepared_transactions import (
     Found,
     PreparedTransaction,
@@ -351,7 +350,7 @@ class PreparedResolver:
         if not votes and found.batch is None:
             return False
         if found.part_of is not None:
-            outcome = _outcome_of_part(handle, found)
+            outcome = outcome_of_part(handle, found)
         else:
             outcome = self._own_outcome(found) if found.decider is None else self._ask(found.decider, found.nonce)
         if outcome is Outcome.COMMITTED and found.batch is not None:
@@ -440,35 +439,6 @@ class PreparedResolver:
 def _is_left_to_log(found: Found) -> bool:
     """Whether these are votes without waiting puts: this queue's log has the puts, or never will."""
     return found.batch is None and not found.damage and found.coordinator is not None and found.decider is None
-
-
-def _outcome_of_part(handle: QueueHandle, found: Found) -> Outcome:
-    """Return the outcome of a part: in doubt until a commit of its version, or of a later one, was decided."""
-    assert found.part_of is not None
-    commit = latest_commit(handle, found.part_of)
-    if commit is None or not commit.covers(found.part_of):
-        return Outcome.IN_DOUBT
-    return Outcome.COMMITTED if commit.commits(found.part_of, found.nonce) else Outcome.ABORTED
-
-
-def latest_commit(handle: QueueHandle, part_of: PartOf) -> JointCommit | None:
-    """Return the latest joint commit of a part's application, by the document that decides the part."""
-    if not part_of.is_shared:
-        return handle.joint_file().find(part_of.application)
-    file = shared_joint_file(handle.storage, handle.clock, handle.real_path, part_of)
-    return None if file is None else file.find(part_of.application)
-
-
-def check_may_prepare(handle: QueueHandle, transaction_id: str, part_of: PartOf) -> None:
-    """Refuse a part of a version that was committed before; raises TransactionStateError."""
-    commit = latest_commit(handle, part_of)
-    if commit is not None and commit.covers(part_of):
-        raise TransactionStateError(
-            f"transaction {transaction_id} is too late: {part_of.application} has committed version "
-            f"{commit.version}, and this is a part of version {part_of.version}",
-            transaction=transaction_id,
-            state="committed",
-        )
 
 
 def _decided_elsewhere(handle: QueueHandle, found: Found) -> TransactionStateError:

@@ -21,7 +21,7 @@ from holdfast.queue.engine.consumer_lag import ConsumerLag
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.arguments import too_large
 from holdfast.queue.options.queue_options import Options
-from holdfast.queue.prepared.prepared_resolver import check_may_prepare
+from holdfast.queue.prepared.parts import check_may_prepare
 from holdfast.queue.producer.capacity import Capacity
 
 

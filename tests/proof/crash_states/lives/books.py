@@ -76,12 +76,17 @@ class InHand:
 
 @dataclass(frozen=True)
 class Held:
-    """What is in doubt: what it puts, and what it has in hand; ``is_part`` of a joint commit, which decides it."""
+    """What is in doubt: what it puts into a queue, and what it has in hand.
+
+    ``is_part`` of a joint commit, which decides it; ``beside``: the application of one over several queues.
+    """
 
     puts: list[bytes] = field(default_factory=list)
     acks: list[int] = field(default_factory=list)
     asked: Asked = PLAIN
     is_part: bool = False
+    queue: str = A
+    beside: str = ""
 
 
 class Books:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from proof.crash_states.asked import AskingGroup, unfinished
 from proof.crash_states.lives.books import A
-from proof.crash_states.lives.retaining import Retaining
+from proof.crash_states.lives.several import Several
 from proof.crash_states.opening import log_of
 
 LIVING_BYTES = 40
@@ -19,7 +19,7 @@ A quarter of 16 KiB, the smallest data file, is less than the header of a merged
 """
 
 
-class Merging(Retaining):
+class Merging(Several):
     """Merges data files.
 
     Attributes

@@ -153,8 +153,9 @@ class Transacting(Taking):
         tx = self._transaction()
         return Held(tx.puts, tx.acks, tx.asked), False
 
-    def _in_doubt(self) -> State:
-        return frozenset((key, len(each.puts), frozenset(each.acks)) for key, each in self.held.items())
+    def _in_doubt(self, name: str = A) -> State:
+        held = {key: each for key, each in self.held.items() if each.queue == name}
+        return frozenset((key, len(each.puts), frozenset(each.acks)) for key, each in held.items())
 
     def two_queues(self) -> None:
         """Move a message from one queue to the other, in one transaction; where there is none, put into both."""
