@@ -51,7 +51,7 @@ def test_short_workloads_recover_from_a_crash_at_any_instant(
 def test_short_workloads_of_what_not_every_queue_is_used_for_recover_too(
     family: str, beginning: str, policy: str
 ) -> None:
-    """Puts with options, reservations, joint commits, groups, retention, merges, deliveries in transactions, two queues.
+    """Options of puts, reservations, joint commits, groups, retention, merges, deliveries in transactions, two queues.
 
     ``make crash`` has all lives.
     """

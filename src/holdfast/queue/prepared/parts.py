@@ -1,4 +1,4 @@
-"""Parts of joint commits in one queue: the document that decides a part, and what it says of it. docs/transactions.md."""
+"""Parts of joint commits: the document that decides a part, and what it says of it. docs/transactions.md."""
 
 from __future__ import annotations
 

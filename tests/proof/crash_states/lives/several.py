@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import StorageError
 from proof.crash_states.history import Part, Side, State
-from proof.crash_states.lives.books import A, B, Held
+from proof.crash_states.lives.books import A, B, Books, Held
 from proof.crash_states.lives.retaining import Retaining
 from proof.crash_states.opening import APPLICATION, CLOCK
 from support.builders.joint import file_part, stuck
@@ -27,7 +27,7 @@ class Several(Retaining):
     version_beside: int | None = None
     _once_count = _part_count = 0
 
-    def past_of(self, other: Retaining) -> None:
+    def past_of(self, other: Books) -> None:
         """As for every life."""
         assert isinstance(other, Several)
         self.version_beside = other.version_beside
