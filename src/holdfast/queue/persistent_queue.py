@@ -891,7 +891,7 @@ class PersistentQueue:
     # -- The queue itself --------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Sync everything put and acknowledged so far, under any flush policy."""
+        """Sync everything put and acknowledged so far, under any flush policy; refuse it if a side is poisoned."""
         self._lifecycle.check()
         if self._write_side is not None:
             self._write_side.flush()

@@ -115,7 +115,7 @@ class QueuesJointCommits:
         with _Queues(self._opened, names) as queues:
             queues.each(PersistentQueue.flush)  # else earlier puts could be lost, and this not
             if known is not None and known.parts:
-                queues.each(PersistentQueue.prepared)  # else the next commit would take the place of this one
+                queues.follow()  # else the next commit would take the place of this one
             with self._file.locked() as decided:
                 if self._file.id() != part_of.document_id:
                     raise ConfigError(
@@ -129,7 +129,7 @@ class QueuesJointCommits:
                     found = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(parts))
                     now = self._clock.time_ns()
                     known = decided.decide(JointCommit(application, version, now, away + found, is_remembered))
-            queues.each(PersistentQueue.prepared)  # which settles what is decided
+            queues.follow()
             away = self._require_followed(known, queues, "commit again, or reopen that queue")
         if away:
             logger.warning(
@@ -152,7 +152,7 @@ class QueuesJointCommits:
 
     def _finish(self, commit: JointCommit) -> None:
         with _Queues(self._opened, _queues_of_commit(commit)) as queues:
-            queues.each(PersistentQueue.prepared)
+            queues.follow()
             self._end(commit, self._require_followed(commit, queues, "reopen that queue"))
 
     def _end(self, commit: JointCommit, away: Parts) -> None:
@@ -315,6 +315,11 @@ class _Queues:
                 verb(queue)
             except (HoldfastError, ShutDown) as error:
                 self.errors.setdefault(name, error)
+
+    def follow(self) -> None:
+        """Have each of them put what is decided into its log. If that has poisoned one, its sync says so."""
+        self.each(PersistentQueue.prepared)
+        self.each(PersistentQueue.flush)
 
     def require(self, names: Iterable[str]) -> None:
         """Raise the error of the first of these that has one."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 
-from holdfast import PersistentQueue, transaction
+from holdfast import PersistentQueue, StorageError, transaction
+from holdfast.queue.queues_joint_commits import QueuesJointCommits
 from proof.faults.operation import Call, Operation, Promise, make_ready, nothing, settle, two_files, unread, used
 from proof.faults.working import own, shared
 from proof.faults.world import LARGE, MAIN, OTHER, World
+from support.builders.joint import file_part, stuck
+from support.owners.open_queues import OpenQueues
 
 BOTH = (MAIN, OTHER)
 
@@ -84,6 +89,52 @@ def joint_parts(world: World) -> None:
         tx = world.queue.begin()
         tx.put(payload)
         tx.prepare(name, part_of=("app", 1))
+
+
+def parts_of_both(world: World) -> None:
+    """A part of one commit in each of two queues, one that no commit names, and one of an application that has died."""
+    used(world)
+    commits = OpenQueues(world.storage, world.clock, world.queues.values())
+    commits.create()
+    for path in BOTH:
+        payload = path.name.encode() + (LARGE if path == OTHER else b"")
+        file_part(world.storage, path, "app", commits.part_of("app", 1), [payload])
+    file_part(world.storage, MAIN, "app-unnamed", commits.part_of("app", 1))
+
+
+def parts_left(world: World) -> None:
+    """The same, beside what an application has decided that has died then: no queue has followed."""
+    parts_of_both(world)
+    commits = OpenQueues(world.storage, world.clock, world.queues.values())
+    parts = [file_part(world.storage, path, "left", commits.part_of("left", 1)) for path in BOTH]
+    with stuck([path.name for path in BOTH]), suppress(StorageError):
+        commits.commit("left", 1, parts, is_remembered=False)
+
+
+def beside(verb: Callable[[QueuesJointCommits], object]) -> Callable[[World], Call]:
+    """Return how to make a call ready that the document beside two open queues decides.
+
+    If it is made once more, the queues were opened again, as its error says.
+    """
+
+    def ready(world: World) -> Call:
+        make_ready(world)
+        attempts = count()
+
+        def call() -> None:
+            if next(attempts):
+                world.close()
+                world.open_all()
+            verb(OpenQueues(world.storage, world.clock, world.queues.values()))
+
+        return call
+
+    return ready
+
+
+def commit_both(commits: QueuesJointCommits) -> None:
+    """Commit a part in each queue as one."""
+    commits.commit("app", 1, [f"{path.name}/app" for path in BOTH], id_prefix="app")
 
 
 def reserved(verb: str) -> Callable[[World], Call]:
@@ -185,6 +236,24 @@ TRANSACTIONS = (
         decide(lambda queue: queue.joint_commits.abort("app", 1)),
         Promise.ALWAYS,
         again=True,
+    ),
+    Operation(
+        "commit, beside two queues",
+        parts_of_both,
+        beside(commit_both),
+        Promise.ALWAYS,
+        BOTH,
+        again=True,
+        is_whole=True,
+    ),
+    Operation(
+        "commit, what another left first",
+        parts_left,
+        beside(commit_both),
+        Promise.ALWAYS,
+        BOTH,
+        again=True,
+        is_whole=True,
     ),
     Operation("reservation, take", used, decide(lambda queue: queue.reservations.take(max_messages=3)), Promise.ALWAYS),
     Operation("reservation, commit", used, reserved("commit"), Promise.ALWAYS),

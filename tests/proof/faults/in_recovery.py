@@ -49,7 +49,7 @@ class Left:
         for key in self.ground.operation.leaves:
             either[key] = {before.get(key), after.get(key)}
         expected = Expected((before, after), either)
-        return expected.without(before, after) if self.ground.operation.again else expected
+        return expected.without(before, after) if self.ground.operation.may_be_in_part else expected
 
     def unopened(self) -> dict[Key, set[str | None]]:
         """Return what a group may say that nothing has opened since: till then its last changes may be lost."""

@@ -46,6 +46,8 @@ class Operation:
         Its queues.
     again : bool
         Whether a call that raised may have happened, wholly or in part, and a second one does the rest, or refuses.
+    is_whole : bool
+        Whether it is there as a whole or not at all even then, as soon as all queues were opened again.
     leaves : tuple of Key
         What it may have made, or may be there again after a loss of power, once it has raised, and harms nobody.
     syncs_behind : bool
@@ -62,11 +64,17 @@ class Operation:
     promise: Promise = Promise.BY_POLICY
     paths: tuple[Path, ...] = (MAIN,)
     again: bool = False
+    is_whole: bool = False
     leaves: tuple[Key, ...] = ()
     syncs_behind: bool = False
     may_count: bool = False
     opens: bool = False
     closes: bool = False
+
+    @property
+    def may_be_in_part(self) -> bool:
+        """Whether some of it may be there without the rest, once it has raised or was cut off."""
+        return self.again and not self.is_whole
 
     def is_durable(self, policy: FlushPolicy) -> bool:
         """Whether a loss of power keeps what it did, once it has returned."""

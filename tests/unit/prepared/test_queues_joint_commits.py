@@ -199,6 +199,24 @@ def test_a_commit_without_parts_is_one(storage: SimulatedStorage) -> None:
     assert commits.latest("job") == 1
 
 
+def test_a_part_whose_file_has_no_durable_name_in_the_log_stays_decided(storage: SimulatedStorage) -> None:
+    """It has left `prepared/`, and a loss of power brings it back there: then its queue follows once more."""
+    commits = commits_of(storage)
+    for path in (A, B):
+        with opened(storage, path) as queue:
+            queue.configure(data_file_bytes=16 * 2**10)
+    names = [file_part(storage, path, "x", commits.part_of("job", 1), [bytes(5000)]) for path in (A, B)]
+    with (
+        refusing(storage, "sync_directory", "b/data", count=1),
+        pytest.raises(StorageError, match=r"commit 1 of job is decided, and .*b has not put .* because"),
+    ):
+        commits.commit("job", 1, names)
+    left = storage.crash_dropping_unsynced()
+    assert in_both(left) == {"a": [bytes(5000)], "b": [bytes(5000)]}
+    commits_of(left).commit("job", 1, names)
+    assert in_both(left.crash_dropping_unsynced()) == {"a": [bytes(5000)], "b": [bytes(5000)]}
+
+
 # -- Aborts ------------------------------------------------------------------------------------------------------------
 
 

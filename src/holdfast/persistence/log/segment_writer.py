@@ -262,6 +262,10 @@ class SegmentWriter:
 
     # -- Failing -----------------------------------------------------------------------------------------------------
 
+    def check_poison(self) -> None:
+        """Raise PoisonedError if memory and disk may be apart."""
+        self._poison.check()
+
     def poison(self, cause: BaseException) -> None:
         """Refuse every later write: memory and disk may be apart."""
         self._poison.set(cause)

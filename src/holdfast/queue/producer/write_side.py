@@ -410,11 +410,12 @@ class WriteSide(Upkeep):
             self._commits.wait(ticket)
 
     def flush(self) -> None:
-        """Sync everything put so far, under any policy."""
+        """Sync everything put so far, under any policy. Raises PoisonedError if some of it may not be on the disk."""
         with self._append_lock:
             self._lifecycle.check_alive()
             ticket = self._writer.end[2]
         self._commits.wait(ticket)
+        self._writer.check_poison()
         self._writer.publish()
 
     def check_fence(self) -> None:
