@@ -3,7 +3,8 @@
 It also judges the recorded runs of ``tests/crash/prefixes/test_every_prefix_recovers.py`` and a run of
 ``test_deliveries_against_model.py``. It does not follow what ``test_queue_against_model.py`` and
 ``test_transactions_against_model.py`` do: it knows a loss of power under ``every_commit`` only, one queue in a
-transaction, one handle at a time that takes, and no ``put_stream``, joint commits or reservations.
+transaction, one handle at a time that takes, and no ``put_stream``, joint commits, merges or reservations. Groups that it
+does not take for have a filter, and are moved, skipped and swept beside it.
 """
 
 import time
