@@ -173,6 +173,8 @@ class Watch:
         self.depth.inside = True
         try:
             arguments = reader.arguments(reading)
+            if verb == "pass_over":
+                arguments["before"] = witness.data_files()
             if id(thing) in self.sharing and verb in RECEIVED:
                 arguments["is_received"] = True
             with self.lock:

@@ -182,6 +182,11 @@ def open_again(state: State, call: Call, answer: Answer) -> State:
         has_new_groups=False,
     )
     own = state.own
+    if (
+        not is_used(state, group) and len(state.groups) > 1
+    ):  # it "starts when it is first used", with what is there then
+        own = replace(own, missing=frozenset(range(len(state.messages))) - kept(state, call.now))
+        state = with_group(state, own)
     passing = sum(may_have_ended(state, offset, call.now) for offset in unfinished(state, own))
     courses = {offset: reopened(state, offset, course) for offset, course in own.courses.items()}
     return with_group(state, replace(own, courses=courses, passed=0, blurred=passing))

@@ -34,15 +34,15 @@ def ends_of_lag(state: State, call: Call) -> list[int]:
     A bound of bytes is always that of one byte, so every file that has anything behind it is outside. Of an age
     it is open how much is known: "as young as the file behind it".
     """
-    begins = [first for first, _ in call["files"]]
-    last = max(begins, default=0)
+    last = max((first for first, _ in call["files"]), default=0)
     if state.options.max_lag_bytes is not None:
         return [last]
     if state.options.max_lag_age is None or not last:
         return [0]
     now = min(call.now.wall, state.messages[-1].put_at)
     oldest = now - round(state.options.max_lag_age * SECOND_NS)
-    return [0] + [first for first in begins if first and state.messages[first - 1].put_at < oldest]
+    begins = sorted({first for first, _ in (*call["before"], *call["files"])})
+    return [0] + [first for first in begins if 0 < first <= last and state.messages[first - 1].put_at < oldest]
 
 
 def skipped_in(state: State, end: int, call: Call) -> State:
