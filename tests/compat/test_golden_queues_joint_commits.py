@@ -14,6 +14,7 @@ from support.golden.golden_queues_joint_commit import APPLICATION, NAMES, NEXT, 
 
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.glob("queues-joint-v*"))
+VERSIONS_ONCE = sorted(path.name for path in HERE.glob("queues-once-v*"))
 
 
 @pytest.fixture(params=VERSIONS)
@@ -31,6 +32,7 @@ def payloads(path: Path) -> list[bytes]:
 def test_there_is_one_of_the_present_version() -> None:
     """A format version that nobody can read any more would not be noticed otherwise."""
     assert f"queues-joint-v{FORMAT_VERSION}" in VERSIONS
+    assert f"queues-once-v{FORMAT_VERSION}" in VERSIONS_ONCE
 
 
 def test_each_queue_finishes_it_when_it_is_opened(golden: Path) -> None:
@@ -45,4 +47,19 @@ def test_each_queue_finishes_it_when_it_is_opened(golden: Path) -> None:
     assert commits.latest(APPLICATION) == VERSION
     commits.commit(APPLICATION, VERSION + 1, [f"{NAMES[1]}/{NEXT}"])
     assert (payloads(first), payloads(second)) == ([NAMES[0].encode()], [NAMES[1].encode(), NEXT.encode()])
+    assert all(verify(path).ok for path in (first, second))
+
+
+@pytest.mark.parametrize("version", VERSIONS_ONCE)
+def test_the_next_commit_finishes_one_of_an_application_that_commits_once(version: str, tmp_path: Path) -> None:
+    """Then the document forgets it; the part of its next version still waits."""
+    golden = Path(shutil.copytree(HERE / version, tmp_path / "data"))
+    commits = QueuesJointCommits(golden, mode="exclusive")
+    assert commits.latest(APPLICATION) == VERSION
+    commits.commit("another", 1, [])
+    assert commits.latest(APPLICATION) is None
+    first, second = (golden / name for name in NAMES)
+    assert (payloads(first), payloads(second)) == ([NAMES[0].encode()], [NAMES[1].encode()])
+    with PersistentQueue(second, mode="exclusive") as queue:
+        assert NEXT in [each.id for each in queue.prepared()]
     assert all(verify(path).ok for path in (first, second))

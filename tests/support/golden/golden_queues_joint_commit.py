@@ -2,7 +2,8 @@
 
 ``PYTHONPATH=tests python -m support.golden.golden_queues_joint_commit tests/compat/queues-joint-v2`` leaves two
 queues whose process was killed in the middle of a joint commit: the part of the one is in its log, that of the other
-waits. A part that was not named is still there, and so is one of the next version.
+waits. A part that was not named is still there, and so is one of the next version. With a second argument ``once`` the
+application commits once: the document forgets it when every queue has followed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LOSER, NEXT = "loser", "next"
 """Ids of parts of this version and of the next one, in the second queue."""
 
 
-def main(path: Path) -> None:
+def main(path: Path, *, is_remembered: bool = True) -> None:
     """Make the queues, and die between them."""
     for name in NAMES:
         with PersistentQueue(path / name, mode="exclusive", data_file_bytes=16 * 1024) as queue:
@@ -49,8 +50,8 @@ def main(path: Path) -> None:
         return settle(self, transaction_id, nonce, lets_go=lets_go)
 
     PreparedResolver.settle = dying  # type: ignore[method-assign]
-    commits.commit(APPLICATION, VERSION, parts)
+    commits.commit(APPLICATION, VERSION, parts, is_remembered=is_remembered)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), is_remembered=sys.argv[2:] != ["once"])
