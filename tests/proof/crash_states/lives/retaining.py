@@ -43,7 +43,7 @@ class Retaining(Requesting):
         """Do a pass."""
         handle_of(self.queue).require_read_side().begin()
         group = self._group()
-        in_transaction = set() if self.tx is None or self.tx.is_prepared else set(self.tx.acks)
+        in_transaction = set() if self.tx is None or self.tx.is_prepared else {*self.tx.acks, *self.tx.received}
         skipped = self._skipped(group, self.held_offsets | in_transaction)
         slow_group = self.slow_group
         slow = self._skipped(slow_group) if slow_group is not None and not slow_group.is_filtered else []
