@@ -156,7 +156,7 @@ faults: $(VENV)/.dev-ready  ## let every storage call, and every start of a thre
 interruptions: $(VENV)/.dev-ready  ## interrupt calls at every bytecode
 	$(PROVE).interruptions $(PROOF_ARGS)
 
-bit-flips: $(VENV)/.dev-ready  ## flip every bit of a small queue
+bit-flips: $(VENV)/.dev-ready  ## flip every bit of two small queues
 	$(PROVE).bit_flips $(PROOF_ARGS)
 
 power-cuts: $(VENV)/.dev-ready  ## cut the power of a real file system 4,000 times, and fail a real sync; needs root

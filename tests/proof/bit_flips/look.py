@@ -14,7 +14,7 @@ from holdfast import (
     TransactionNotFoundError,
     TransactionStateError,
 )
-from proof.bit_flips.victim import ABORTED, APPLICATION, COMMITTED, ROOT, UNDECIDED, Victim, open_victim
+from proof.bit_flips.victim import ABORTED, APPLICATION, COMMITTED, ROOT, UNDECIDED, Victim
 from support.builders.settings import set_anew_if_lost
 from support.builders.small_queues import tiny_files_allowed
 from support.storages.simulated_storage import SimulatedStorage
@@ -109,7 +109,7 @@ class Seen:
 
 def look_beside(victim: Victim, storage: SimulatedStorage, group: str) -> Beside:
     """Look at a group without a lock."""
-    with open_victim(storage, victim.clock(), group=group, mode="read_only") as onlooker:
+    with victim.open(storage, group=group, mode="read_only") as onlooker:
         peeked = onlooker.peek(ALL)
         rows = tuple((each.offset, each.payload, tuple(each.headers.items()), each.delivery_count) for each in peeked)
         return Beside(Shown(rows, _dead(onlooker)), onlooker.recovery)
@@ -118,9 +118,7 @@ def look_beside(victim: Victim, storage: SimulatedStorage, group: str) -> Beside
 def look(victim: Victim, storage: SimulatedStorage, group: str, *, decide: bool) -> Seen:
     """Own the queue as ``group`` and use up all of it."""
     with tiny_files_allowed():
-        opened, rebuilt = set_anew_if_lost(
-            ROOT, storage, lambda: open_victim(storage, victim.clock(), group=group), group
-        )
+        opened, rebuilt = set_anew_if_lost(ROOT, storage, lambda: victim.open(storage, group=group), group)
     with opened as queue:
         is_paused = queue.stats().paused is not None
         if is_paused:

@@ -42,8 +42,9 @@ class Oracle:
     def judge(self, region: Region, storage: SimulatedStorage, *, thorough: bool) -> Verdict:
         """Judge a disk on which one bit of a region is flipped; raises AssertionError with what does not hold."""
         report = verify(ROOT, storage=storage)
-        lost = {offset for run in report.lost for offset in run}
-        assert lost == region.lost, f"verify names {sorted(lost)} as lost, {sorted(region.lost)} are"
+        named = {offset for run in report.lost for offset in run}
+        expected = region.lost | region.left_out
+        assert named == expected, f"verify names {sorted(named)} as lost, and not {sorted(expected)}"
         if region.part not in (HARMLESS, WITNESS) and region.kind not in UNREPORTED:
             assert not report.ok, "verify has missed it"
             assert any(damage.path == region.path for damage in report.damage), f"verify names other files: {report}"
@@ -54,7 +55,7 @@ class Oracle:
         is_part_of_it = region.path.name in ("decided", "joint.json", "pause.json") or region.path.suffix == ".batch"
         seen = look(self._victim, storage, group, decide=thorough or is_part_of_it)
         _Judgement(region, report, seen, self._whole[group]).check()
-        return Verdict(not report.ok, len(lost))
+        return Verdict(not report.ok, len(region.lost))
 
 
 class _Judgement:

@@ -21,6 +21,7 @@ from holdfast.persistence.format.constants import (
     HEADER_PREFIX,
     WRITE_MARK_BYTES,
 )
+from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from proof.bit_flips.victim import Victim, frames_of
 
 SAMPLE_BYTES = 64
@@ -51,6 +52,8 @@ class Region:
         Its bytes.
     lost : frozenset of int
         The messages that a flip there costs.
+    left_out : frozenset of int
+        Offsets that a merged file has not, and that ``verify`` cannot tell from what is lost.
     """
 
     path: Path
@@ -58,6 +61,7 @@ class Region:
     part: str
     where: range
     lost: frozenset[int] = frozenset()
+    left_out: frozenset[int] = frozenset()
 
     @property
     def is_sampled(self) -> bool:
@@ -103,12 +107,30 @@ def regions(victim: Victim) -> list[Region]:
 
 
 def _data_file(victim: Victim, path: Path, content: bytes) -> Iterator[Region]:
+    header = DataFileHeader.decode(block_copies(content), str(path))
+    if header.is_merged:
+        yield from _merged_file(victim, path, content, header.first_offset)
+        return
     is_batch = path.suffix == ".batch"
     kind = "prepared batch" if is_batch else "data files"
     yield from _header(path, kind)
     for where, offset in frames_of(content, victim.storage, path):
         lost = frozenset[int]() if is_batch or offset is None else frozenset({offset})
         yield Region(path, kind, "frame", where, lost)
+
+
+def _merged_file(victim: Victim, path: Path, content: bytes, first: int) -> Iterator[Region]:
+    """Yield its regions: of a damaged frame only its neighbours tell which messages it may have been."""
+    kind = "merged data files"
+    yield from _header(path, kind)
+    frames = frames_of(content, victim.storage, path)
+    following = victim.data_files[victim.data_files.index(path) + 1]
+    end = DataFileHeader.decode(block_copies(victim.files()[following]), str(following)).first_offset
+    ends = [*(offset for _, offset in frames[1:] if offset is not None), end, end]
+    for (where, offset), stop in zip(frames, ends, strict=True):
+        lost = frozenset[int]() if offset is None else frozenset({offset})
+        yield Region(path, kind, "frame", where, lost, frozenset(range(first, stop)) - lost)
+        first = stop if offset is None else offset + 1
 
 
 def _position_file(path: Path, content: bytes) -> Iterator[Region]:

@@ -40,8 +40,9 @@ def quiet() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Violation:
-    """One flip that broke a promise."""
+    """One flip that broke a promise; ``title`` is that of the queue."""
 
+    title: str
     path: Path
     at: int
     bit: int
@@ -49,11 +50,11 @@ class Violation:
     why: str
 
     def __str__(self) -> str:
-        return f"bit {self.bit} of byte {self.at} of {self.path} ({self.part}): {self.why}"
+        return f"bit {self.bit} of byte {self.at} of {self.path} ({self.part}; the queue has {self.title}): {self.why}"
 
 
 class Flips:
-    """All flips of one queue.
+    """All flips of some queues.
 
     Attributes
     ----------
@@ -61,10 +62,9 @@ class Flips:
         Empty where every promise holds.
     """
 
-    def __init__(self, victim: Victim) -> None:
+    def __init__(self, *victims: Victim) -> None:
         self.violations: list[Violation] = []
-        self._victim = victim
-        self._oracle = Oracle(victim)
+        self._victims = victims
         self._counts: Counter[tuple[str, str]] = Counter()
         self._seconds = 0.0
         self._every = 1
@@ -78,19 +78,22 @@ class Flips:
         """Flip every ``every``-th bit from number ``first`` on, of files whose path contains ``only``."""
         started = time.perf_counter()
         self._every = every
-        contents = self._victim.files()
         number = -1
-        for region in regions(self._victim):
-            if only not in str(region.path):
-                continue
-            for at, bit in region.bits():
-                number += 1
-                if number % every == first % every:
-                    self._flip(region, contents[region.path], at, bit, number // every)
+        for victim in self._victims:
+            oracle, contents = Oracle(victim), victim.files()
+            for region in regions(victim):
+                if only not in str(region.path):
+                    continue
+                for at, bit in region.bits():
+                    number += 1
+                    if number % every == first % every:
+                        self._flip(victim, oracle, region, contents[region.path], at, bit, number // every)
         self._seconds += time.perf_counter() - started
 
-    def _flip(self, region: Region, content: bytes, at: int, bit: int, number: int) -> None:
-        storage = self._victim.copy()
+    def _flip(
+        self, victim: Victim, oracle: Oracle, region: Region, content: bytes, at: int, bit: int, number: int
+    ) -> None:
+        storage = victim.copy()
         file = storage.open(region.path)
         file.write_at((bytes((content[at] ^ 1 << bit,)),), at)
         file.sync()
@@ -99,10 +102,10 @@ class Flips:
         if number % COLLECT_EVERY == 0:
             gc.collect()
         try:
-            verdict = self._oracle.judge(region, storage, thorough=number % THOROUGH_EVERY == 0)
+            verdict = oracle.judge(region, storage, thorough=number % THOROUGH_EVERY == 0)
         except Exception as error:  # of any kind: no flip may make anything raise what the caller cannot expect
             name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            self.violations.append(Violation(region.path, at, bit, region.part, f"{name}{error}"))
+            self.violations.append(Violation(victim.title, region.path, at, bit, region.part, f"{name}{error}"))
             self._counts[region.kind, "violations"] += 1
             return
         self._counts[region.kind, "detected" if verdict.detected else "harmless"] += 1

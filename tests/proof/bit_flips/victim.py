@@ -1,7 +1,7 @@
-"""The queue whose bits are flipped: three data files, two groups, one transaction in doubt.
+"""The queues whose bits are flipped: one of three data files, one of a merged file; two groups, a transaction in doubt.
 
 Built through the real API, on simulated storage and with a clock that stands still, and closed in order: all of it was
-durable. Data files before them were drained by all groups, so the space of some is used for the second time.
+durable. Data files before the three were drained by all groups, so the space of some is used for the second time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,18 @@ ROOT = Path("/queue")
 FILE_BYTES = 5600
 """Below the bound for applications: some 900 bytes of it are frames, so all bits of three files can be tried."""
 
+MERGED_FILE_BYTES = 24_000
+"""Else the headers alone are more than a quarter of what is merged."""
+
 DEFAULT, AUDIT = "default", "audit"
 """The latter is paused."""
 PAUSE_REASON = "not yet"
 UNDECIDED, COMMITTED, ABORTED = "undecided", "committed", "aborted"
 PREPARED_PUTS = (b"prepared \x02 one", b"", b"prepared three")
 APPLICATION, VERSION = "stream", 7
+
+DEAD, GIVEN_BACK, KEPT = (44, 290), (11, 24, 25), (2, 260, 270)
+"""What one group leaves in the files that are merged: dead letters, what comes again, and what only the other needs."""
 
 
 def payload(offset: int) -> bytes:
@@ -48,21 +54,27 @@ def put_of(offset: int) -> Put:
 
 @dataclass(frozen=True)
 class Victim:
-    """The closed queue.
+    """A closed queue.
 
     Attributes
     ----------
+    title : str
+        What it has.
     storage : SimulatedStorage
         Where it is; copy it, do not change it.
     now_ns : int
         What its clock said at the end.
     data_files : tuple of Path
         In the order of the log.
+    file_bytes : int
+        How large its next one becomes.
     """
 
+    title: str
     storage: SimulatedStorage
     now_ns: int
     data_files: tuple[Path, ...]
+    file_bytes: int
 
     def files(self) -> dict[Path, bytes]:
         """Return all files with what they hold."""
@@ -72,18 +84,24 @@ class Victim:
         """Return the same disk, to be changed."""
         return self.storage.crash_keeping_all()
 
-    def clock(self) -> FakeClock:
-        """Return a clock that continues where the queue was closed."""
-        return FakeClock(time_ns=self.now_ns)
+    def open(self, storage: SimulatedStorage, *, group: str = DEFAULT, mode: Mode = "exclusive") -> PersistentQueue:
+        """Open the queue on such a disk, with a clock that continues where it was closed."""
+        clock = FakeClock(time_ns=self.now_ns)
+        return open_victim(storage, clock, group=group, mode=mode, file_bytes=self.file_bytes)
 
 
 def open_victim(
-    storage: SimulatedStorage, clock: FakeClock, *, group: str = DEFAULT, mode: Mode = "exclusive"
+    storage: SimulatedStorage,
+    clock: FakeClock,
+    *,
+    group: str = DEFAULT,
+    mode: Mode = "exclusive",
+    file_bytes: int = FILE_BYTES,
 ) -> PersistentQueue:
     """Open the queue."""
     with tiny_files_allowed():
         return PersistentQueue(
-            ROOT, mode=mode, group=group, backoff=[], data_file_bytes=FILE_BYTES, storage=storage, clock=clock
+            ROOT, mode=mode, group=group, backoff=[], data_file_bytes=file_bytes, storage=storage, clock=clock
         )
 
 
@@ -100,7 +118,7 @@ def frames_of(content: bytes, storage: SimulatedStorage, path: Path) -> list[tup
 
 
 def build() -> Victim:
-    """Make the queue."""
+    """Make the queue of three data files."""
     storage, clock = SimulatedStorage(), FakeClock()
     with open_victim(storage, clock) as queue:
         queue.groups.create(AUDIT)
@@ -124,9 +142,40 @@ def build() -> Victim:
         _deliveries(audit)
         audit.pause(None, PAUSE_REASON)
         clock.advance(1)
+    return _closed("three data files", storage, clock, 3, FILE_BYTES)
+
+
+def build_merged() -> Victim:
+    """Make the queue of a merged file and the one behind it, where the groups have left different messages."""
+    storage, clock = SimulatedStorage(), FakeClock()
+    with open_victim(storage, clock, file_bytes=MERGED_FILE_BYTES) as queue:
+        queue.groups.create(AUDIT)
+        _fill(queue, 3)
+        count = queue.stats().next_offset - 1  # what stands in files that are not the last one
+        _finish_but(queue, count, DEAD, GIVEN_BACK)
+        with open_beside(queue, AUDIT, backoff=[]) as audit:
+            _finish_but(audit, count, (), (*GIVEN_BACK, *KEPT))
+            audit.pause(None, PAUSE_REASON)
+        done = queue.compact()
+        assert done.merged_count == 1, f"nothing was merged: {done}"
+        _transactions(queue, clock)
+    return _closed("a merged data file", storage, clock, 2, MERGED_FILE_BYTES)
+
+
+def _closed(title: str, storage: SimulatedStorage, clock: FakeClock, file_count: int, file_bytes: int) -> Victim:
     names = storage.list(ROOT / "data")
-    assert len(names) == 3, f"three data files were to be left, not {names}"
-    return Victim(storage, clock.time_ns(), tuple(ROOT / "data" / name for name in names))
+    assert len(names) == file_count, f"{file_count} data files were to be left, not {names}"
+    return Victim(title, storage, clock.time_ns(), tuple(ROOT / "data" / name for name in names), file_bytes)
+
+
+def _finish_but(queue: PersistentQueue, count: int, dead: tuple[int, ...], given_back: tuple[int, ...]) -> None:
+    """Take the first messages, and finish all except a few: some of these fail for good, the others come again."""
+    deliveries = queue.receive_many(count, timeout=0)
+    deliveries.ack([each for each in deliveries if each.offset not in (*dead, *given_back)])
+    for each in deliveries:
+        if each.offset in dead:
+            each.reject("no use")
+    deliveries.nack([each for each in deliveries if each.offset in given_back], delay=0)
 
 
 def _fill(queue: PersistentQueue, file_count: int) -> None:

@@ -19,9 +19,11 @@ from holdfast.persistence.filesystem.layout import (
     list_replaced_files,
     read_data_file_header,
 )
+from holdfast.persistence.filesystem.storage import ReadableFile
 from holdfast.persistence.format.constants import ENTRY_DEAD, ENTRY_DELIVERED, ENTRY_DONE
-from holdfast.persistence.format.file_header import block_buffers
+from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
 from holdfast.persistence.format.report import Damage
+from holdfast.persistence.format.seal import Seal
 from holdfast.persistence.groups.group_files import progress_reader, require_group, write_group
 from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
@@ -29,6 +31,7 @@ from holdfast.persistence.groups.retention import Bounds, Retention
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_reader import LEFT_OUT, LogReader, Record
 from holdfast.persistence.log.sealed_file import retired_ranges
+from holdfast.persistence.segment.frame_trailer import read_seal
 from holdfast.persistence.verify import _Findings, _Verification, verify
 from support.builders.log_parts import LogParts
 from support.builders.merges import (
@@ -431,6 +434,31 @@ def test_a_damaged_live_message_stops_the_merge_of_its_files(log: LogParts) -> N
     assert compact(log).merged_count == 0
     assert log.files().names() == names
     assert path.name in log.storage.list(log.directory.data)
+
+
+def test_a_file_is_opened_once_however_many_of_its_messages_are_copied(
+    parts: LogParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its seal is read once, too."""
+    finish_all_but(parts, with_log(parts), [*range(3, 120, 9), 300, 310, *range(950, 1000)])
+    opened: list[DataFileName] = []
+    seals: list[int] = []
+    open_file = LogReader._open
+
+    def noted(reader: LogReader, name: DataFileName) -> bool:
+        opened.append(name)
+        return open_file(reader, name)
+
+    def counted(file: ReadableFile, header: DataFileHeader) -> Seal | None:
+        seals.append(header.sequence)
+        return read_seal(file, header)
+
+    monkeypatch.setattr(LogReader, "_open", noted)
+    monkeypatch.setattr("holdfast.persistence.log.log_reader.read_seal", counted)
+    assert compact(parts).merged_count == 1
+    assert opened
+    assert len(opened) == len({*opened})
+    assert len(seals) == len({*seals})
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])

@@ -6,8 +6,10 @@ Nothing is locked meanwhile, and nothing of the log is changed: the copy has a n
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from contextlib import closing
 from dataclasses import dataclass
+from operator import itemgetter
 
 from holdfast.errors import CorruptionError, HoldfastError
 from holdfast.persistence.filesystem.file_names import open_alone
@@ -26,13 +28,15 @@ from holdfast.persistence.format.framing import encode_frame
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.format.seal import Seal
 from holdfast.persistence.log.log_files import LogFiles
-from holdfast.persistence.log.log_reader import FILE_MISSING, LEFT_OUT, LogReader, Record
+from holdfast.persistence.log.log_reader import FILE_MISSING, LogReader, Record
 from holdfast.persistence.segment.batch_file_buffer import FileBuffer
 
 LIVE_SHARE = 4
 """At most one part of so many lives in files that are merged: so a merge writes a third of what it frees at most."""
 
 _READ_COUNT = 256
+
+_offset_of = itemgetter(0)
 
 
 class NotWorthwhileError(HoldfastError):
@@ -118,19 +122,16 @@ def copy_live(files: LogFiles, directory: QueueDirectory, run: MergeRun) -> int:
 def _copy_run(reader: LogReader, live: range, end: tuple[int, int, int], copy: _Copy, losses: list[Damage]) -> None:
     reader.go_on_to(live.start)
     while reader.next_offset < live.stop:
-        records = reader.read(_READ_COUNT, end)
-        for damage in losses:
-            is_needed = damage.offsets.start < live.stop and live.start < damage.offsets.stop
-            if is_needed and damage.reason == FILE_MISSING:
+        records = reader.read(min(_READ_COUNT, live.stop - reader.next_offset), end)  # never beyond, so never back
+        if losses:
+            damage = losses[0]
+            if damage.reason == FILE_MISSING:
                 raise FileNotFoundError(str(damage.path))  # retired meanwhile: by now all groups have finished it
-            if is_needed or damage.reason not in (FILE_MISSING, LEFT_OUT):
-                raise CorruptionError(f"{damage}; its file is not merged", path=str(damage.path))
-        losses.clear()
+            raise CorruptionError(f"{damage}; its file is not merged", path=str(damage.path))
         if not records:
             break
-        for record in records:
-            if record[0] in live:
-                copy.add(record)
+        for record in records[bisect_left(records, live.start, key=_offset_of) :]:
+            copy.add(record)
 
 
 class _Copy:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from operator import itemgetter
 
 from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, INDEX_STRIDE_BYTES, SEAL, SEAL_ENTRY, SEAL_TRAILER
 
@@ -59,4 +61,5 @@ class Seal:
 
     def position_before(self, index: int) -> tuple[int, int] | None:
         """Return the last entry at or before ``index``, or None."""
-        return max((entry for entry in self.entries if entry[0] <= index), default=None)
+        at = bisect_right(self.entries, index, key=itemgetter(0))
+        return self.entries[at - 1] if at else None

@@ -17,6 +17,7 @@ from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, FRAME_SIZE
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.frame_runs import read_messages
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage
+from holdfast.persistence.format.seal import Seal
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.persistence.segment.frame_scanner import FrameScanner, Gap
@@ -84,6 +85,7 @@ class LogReader:
         self._file: File | None = None
         self._name = DataFileName(0, 0)
         self._sealed_end: int | None = None
+        self._seal: Seal | None = None
         self._position = 0
         self._buffer = b""
         self._at = 0
@@ -152,7 +154,7 @@ class LogReader:
         """Close the file."""
         if self._file is not None:
             self._file.close()
-        self._file = None
+        self._file = self._seal = None
         self._buffer, self._at = b"", 0
         self._is_idle = False
 
@@ -275,7 +277,7 @@ class LogReader:
     def _indexed_position(self, offset: int) -> tuple[int, int] | None:
         """Return offset and position of an indexed record at or before ``offset``, from the file's seal."""
         assert self._file is not None
-        seal = read_seal(self._file, self._header)
+        self._seal = seal = self._seal or read_seal(self._file, self._header)
         entry = seal.position_before(offset - self._header.first_offset) if seal is not None else None
         return (self._header.first_offset + entry[0], entry[1]) if entry else None
 
