@@ -363,7 +363,7 @@ enum Found { CUT_OFF, BAD, GOOD };
 /* Look at the frame at `at`, which does not move; CUT_OFF: it does not end in front of `stop`. */
 static enum Found frame_at(const Scan *scan, Frame *frame)
 {
-    if (scan->at + HEADER_BYTES > scan->stop)
+    if (scan->stop - scan->at < HEADER_BYTES) /* so that no sum overflows */
         return CUT_OFF;
     const uint8_t *start = frame->start = scan->start + scan->at;
     uint32_t size = get32(start + 1);
@@ -452,7 +452,7 @@ static int append_record(PyObject *records, const Frame *frame, const uint64_t *
         PyLong_FromUnsignedLongLong(timestamp),
         stored_headers(frame),
         PyBytes_FromStringAndSize(payload, (Py_ssize_t)frame->payload_size),
-        PyLong_FromLongLong((int64_t)numbers[4] + frame->end),
+        PyLong_FromUnsignedLongLong(numbers[4] + (uint64_t)frame->end),
         Py_NewRef(sequence),
     };
     PyObject *record = PyTuple_New(6);
@@ -501,10 +501,10 @@ static PyObject *pass_messages(ARGUMENTS)
     if (begin("pass_messages", given, 5) < 0 || begin_scan(&scan, arguments[0], arguments[1], NULL, arguments[3]) < 0
         || number_of(arguments[2], INT64_MAX, &position) < 0 || number_of(arguments[4], INT64_MAX, &index) < 0)
         return NULL;
-    int64_t shift = (int64_t)position - scan.at;
+    int64_t first = scan.at;
     Frame frame;
     while (frame_at(&scan, &frame) == GOOD && frame.kind == KIND_MESSAGE && frame.index == index && frame.count == 1
-           && !(frame.flags & (FIRST | LAST)) && frame.mark <= shift + scan.at) {
+           && !(frame.flags & (FIRST | LAST)) && frame.mark <= position + (uint64_t)(scan.at - first)) {
         scan.at = frame.end;
         index++;
     }
@@ -580,7 +580,7 @@ static PyObject *unpack_entry(ARGUMENTS)
         || number_of(arguments[3], INT64_MAX, &number) < 0)
         return NULL;
     const uint8_t *at = scan.start + scan.at;
-    if (scan.at + ENTRY_BYTES > scan.stop || get32(at + 8) != number
+    if (scan.stop - scan.at < ENTRY_BYTES || get32(at + 8) != number
         || crc_from(scan.salt, at + ENTRY_BODY_AT, ENTRY_BYTES - ENTRY_BODY_AT) != get32(at))
         Py_RETURN_NONE;
     return Py_BuildValue("IIIIKKKKI", (unsigned)at[4], (unsigned)at[5], get16(at + 6), get32(at + 12),

@@ -97,14 +97,15 @@ def note(level: int, text: str, *arguments: object, error: BaseException | None 
 
 def say_noted() -> None:
     """Say what is noted, unless another thread does: that one says it then. Not to be called under a lock."""
-    while _noted.records and _noted.saying.acquire(blocking=False):
+    while _noted.records and (saying := _noted.saying).acquire(blocking=False):
         try:
-            logger.handle(_noted.records.popleft())
+            if _noted.records:  # else another thread has said it in between
+                logger.handle(_noted.records.popleft())
         except Exception:  # of a handler: as the module logging has it, that ends nothing
             if logging.raiseExceptions:
                 traceback.print_exc()
         finally:
-            _noted.saying.release()
+            saying.release()  # in a child that a handler has forked, the others use another one
 
 
 os.register_at_fork(after_in_child=_noted.forget)

@@ -168,6 +168,32 @@ def test_scans_find_the_same(data: bytes, before: bytes, base: int, count: int) 
             assert core(data, at, position, SALT, index) == twin(data, at, position, SALT, index)
 
 
+@pytest.mark.parametrize("data", [b"", bytes(200)], ids=len)
+@pytest.mark.parametrize("at", [200, 201, 2**31, 2**62, 2**63 - 64, 2**63 - 1])
+def test_nothing_is_found_behind_the_data(data: bytes, at: int) -> None:
+    """No sum of a place and a size overflows, which would have a compiled form read where nothing is."""
+    for function in both("read_messages"):
+        assert function(data, at, len(data), SALT, 0, 0, 0, 9, 0, 0, [], None) == (at, 0, True, False)
+    for function in both("find_messages"):
+        assert function(data, at, SALT, 0, 0, 9, [], [], {}, None) == (at, 0, True, False)
+    for function in both("pass_messages"):
+        assert function(data, at, at, SALT, 0) == (at, 0)
+    for function in both("unpack_entry"):
+        assert function(data, at, SALT, 0) is None
+
+
+def test_places_at_the_end_of_their_range_are_the_same_in_both() -> None:
+    """A position has 63 bits; what is behind it has more."""
+    message = b"".join(framing.encode_message(SALT, 0, 0, 0, b"", b"x"))
+    middle = b"".join(framing.encode_messages(SALT, 0, 0, 0, None, [b"x", b"y"], False, False))
+    for function in both("read_messages"):
+        records: list[tuple[int, int, bytes, bytes, int, int]] = []
+        function(message, 0, len(message), SALT, 0, 0, 0, 1, 2**63 - 1, 0, records, None)
+        assert records[0][4] == 2**63 - 1 + len(message)
+    for function in both("pass_messages"):
+        assert function(middle, 0, 2**63 - 1, SALT, 0) == (len(middle), 2)
+
+
 @NO_DEADLINE
 @given(st.tuples(*(st.integers(0, 2 ** (8 * size) - 1) for size in FIELD_BYTES)), numbers_32, st.integers(0, 63))
 def test_entries_are_packed_and_unpacked_to_the_same(fields: tuple[int, ...], salt: int, at: int) -> None:

@@ -147,7 +147,7 @@ BETWEEN_PROCESSES = (
         "settled-is-not-in-hand",
         "What is being settled is not named to an owner that begins, which gives it back.",
         "queue/client/deliveries_in_hand.py",
-        "in_hand = chain(self._leases.by_offset.values(), *self._settling)",
+        "in_hand = chain(self._leases.by_offset.values(), *list(self._settling.values()))",
         "in_hand = chain(self._leases.by_offset.values())",
         "successions",
     ),

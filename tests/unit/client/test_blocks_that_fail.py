@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Empty, PersistentQueue, RetryableError
 from holdfast.queue.client.shared_consumer import SharedConsumer
+from holdfast.queue.protocol.messages import SessionLostError
 
 
 @pytest.fixture(params=["owner", "client"])
@@ -69,3 +70,19 @@ def test_an_exception_comes_out_of_a_block_though_no_owner_answers(
         raise ZeroDivisionError
     assert caught.value.__notes__ == ["not given back: no owner answers"]
     assert not delivery.is_settled
+
+
+def test_a_batch_that_was_taken_away_as_a_whole_is_said_in_one_note(
+    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a process was stopped for long: a note and another try for each message would take minutes."""
+
+    def ask(side: SharedConsumer, *_: object) -> None:
+        raise SessionLostError("no such session")
+
+    batch = queue.receive_many(3, timeout=0)
+    monkeypatch.setattr(SharedConsumer, "_ask_settle", ask)
+    with pytest.raises(ZeroDivisionError) as caught, batch:
+        raise ZeroDivisionError
+    (note,) = caught.value.__notes__
+    assert "this process was found dead" in note

@@ -68,6 +68,17 @@ def test_a_thread_that_is_slower_than_another_one_claims_nothing() -> None:
     assert hand.claim_ahead(None, None, _refuse) == []
 
 
+def test_two_that_settle_nothing_yet_are_told_apart() -> None:
+    """As two threads that end a handle at once, before a take comes back that one of them gives back then."""
+    hand, given_back = in_hand(), list[Delivery]()
+    with hand.settling(given_back):
+        with hand.settling([]):
+            pass
+        given_back.append(delivery(7))
+        assert hand.numbers_in_hand() == [0]
+    assert hand.numbers_in_hand() == []
+
+
 def handed_out_again() -> tuple[DeliveriesInHand, Delivery, Delivery]:
     """Return what is in hand, and two deliveries of a message: while the first was settled, its lease ended."""
     hand, former, later = in_hand(), delivery(7), delivery(7)

@@ -86,6 +86,28 @@ def test_a_handler_that_raises_keeps_no_later_record_from_being_said(
     assert capsys.readouterr().err == ""
 
 
+def test_a_record_that_another_thread_says_meanwhile_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two threads may find it, and one is faster."""
+
+    class Late:
+        """A lock that another thread has had between the look at the records and this one."""
+
+        def acquire(self, *, blocking: bool) -> bool:
+            log._noted.records.clear()
+            return True
+
+        def release(self) -> None:
+            """Do nothing."""
+
+    monkeypatch.setattr(log._noted, "saying", Late())
+    with no_threads():
+        log_later(logging.WARNING, "one")
+    log.say_noted()
+    assert capsys.readouterr().err == ""
+
+
 def test_a_record_whose_level_is_off_costs_no_thread(caplog: pytest.LogCaptureFixture) -> None:
     """And none is noted."""
     caplog.set_level(logging.ERROR, "holdfast")
@@ -136,9 +158,33 @@ if child == 0:
 os.waitpid(child, 0)
 """
 
+FORKED_BY_A_HANDLER = """
+import logging, os
+from holdfast import log
+
+class Forking(logging.Handler):
+    def handle(self, record):
+        self.child = os.fork()
+
+log.logger.addHandler(handler := Forking())
+log.note(logging.WARNING, "one")
+try:
+    log.say_noted()
+    print("all is said", flush=True)
+finally:
+    if handler.child == 0:
+        os._exit(0)
+os.waitpid(handler.child, 0)
+"""
+
 
 @pytest.mark.parametrize(("script", "said"), [(AT_THE_END, ["one", "the last"]), (FORKED, ["of the parent"])])
 def test_all_is_said_before_a_process_ends_and_by_no_forked_child(script: str, said: list[str]) -> None:
     """The interpreter waits for it."""
     lines = run_script(script).splitlines()
     assert [line for line in lines if "no thread" not in line] == said
+
+
+def test_a_handler_that_forks_raises_neither_here_nor_in_the_child() -> None:
+    """The child has a lock of its own for saying records, and the one that it has been in is released too."""
+    assert run_script(FORKED_BY_A_HANDLER).splitlines() == ["all is said"] * 2

@@ -44,7 +44,7 @@ class DeliveriesInHand:
         self._leases = Leases(clock.monotonic)
         self._lifecycle = Lifecycle()
         self._taking: set[int] = set()
-        self._settling: list[Sequence[Delivery]] = []
+        self._settling: dict[object, Sequence[Delivery]] = {}
         self._ahead: deque[tuple[Delivery, float]] = deque()
 
     def have_in_hand(self, deliveries: Sequence[Delivery], lease_seconds: float | None) -> None:
@@ -112,17 +112,18 @@ class DeliveriesInHand:
         """
         self._upkeep.wake()
         with self._lock:
-            in_hand = chain(self._leases.by_offset.values(), *self._settling)
+            in_hand = chain(self._leases.by_offset.values(), *list(self._settling.values()))
             return list({*self._taking, *(each.number for each in in_hand)})
 
     @contextmanager
     def settling(self, deliveries: Sequence[Delivery]) -> Iterator[None]:
         """Have an owner that begins inside leave these with this handle: it asks for what becomes of them."""
-        self._settling.append(deliveries)
+        key = object()  # two threads may settle equal ones
+        self._settling[key] = deliveries
         try:
             yield
         finally:
-            self._settling.remove(deliveries)
+            del self._settling[key]
 
     def give_all_back(self, release: Callable[[Sequence[Delivery]], object]) -> None:
         """End all leases, and have the owner told by ``release``. Raises as that."""

@@ -324,7 +324,7 @@ def _fail(deliverer: Deliverer, deliveries: Sequence[Delivery], error: BaseExcep
         except StaleReceiptError as stale:
             error.add_note(f"not given back: {stale}")
             offset = stale.context.get("offset", left[0].offset)
-            left = [each for each in left if each.offset != offset]
+            left = [each for each in left if each.offset != offset and not each.has_expired]
         except HoldfastError as refusal:
             error.add_note(f"not given back: {refusal}")
             return
