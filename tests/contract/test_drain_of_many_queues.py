@@ -1,5 +1,6 @@
 """A drain of many queues, whichever engine runs its batches: a drain of each, whose errors are its own."""
 
+import shutil
 import signal
 import threading
 import time
@@ -268,3 +269,42 @@ def test_arguments_that_cannot_be_are_refused_before_anything_is_drained(engine:
         engine.drain(data, pytest.fail, queues="orders-*", until="tomorrow")
     with PersistentQueue(data / "orders-a", mode="read_only") as queue:
         assert queue.prepared() == []
+
+
+def test_a_queue_and_its_copy_are_not_drained_together(engine: Any, data: Path, tmp_path: Path) -> None:
+    """Both have one id, so their batches would take each other's places; the other queues are drained."""
+    sink = Sink(tmp_path / "out")
+    engine.drain(data, sink, queues="orders-a", group=GROUP)
+    shutil.copytree(data / "orders-a", data / "orders-a2")
+    fill(data / "orders-a", range(300, 350))
+    fill(data / "orders-a2", range(300, 310))
+    with pytest.raises(
+        DrainError, match=r"orders-a has the id of orders-a2, as a copy has: .*move one to another directory"
+    ) as caught:
+        engine.drain(data, sink, queues="orders-*", group=GROUP)
+    assert {name: type(error) for name, error in caught.value.errors.items()} == {
+        "orders-a": ConfigError,
+        "orders-a2": ConfigError,
+    }
+    assert sink.counts() == COUNTS
+    engine.drain(data, sink, queues="orders-a,orders-b", group=GROUP)
+    assert sink.counts() == COUNTS | {"orders-a": 350}
+
+
+def test_a_copy_that_is_made_beside_a_drain_without_end_does_not_join(
+    engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The queue itself is drained on; once the copy is gone, it counts no more."""
+    sink = Sink(tmp_path / "out")
+    shutil.copytree(data / "orders-a", tmp_path / "copy")
+    fill(tmp_path / "copy", range(300, 310))
+    with WithoutEnd(engine, data, sink, monkeypatch, "orders-*") as drain:
+        drain.wait_for(6)
+        (tmp_path / "copy").rename(data / "orders-a2")
+        wait_until(lambda: "orders-a2 has the id of orders-a" in caplog.text)
+        fill(data / "orders-a", range(300, 340))
+        drain.wait_for(1)
+        assert sink.counts() == COUNTS | {"orders-a": 340}
+        (data / "orders-a2").rename(tmp_path / "copy")
+        wait_until(lambda: "orders-a2 is gone" in caplog.text)
+    assert drain.reports[0].queues.keys() == COUNTS.keys()

@@ -21,8 +21,8 @@ from holdfast.arrow.draining.queue_drain import (
     open_drain,
 )
 from holdfast.arrow.draining.reports import DrainReport, DrainTally
-from holdfast.arrow.reading.many_queues import queues_named
-from holdfast.errors import DrainError, HoldfastError, QueueNotFoundError
+from holdfast.arrow.reading.many_queues import copies_among, queues_named
+from holdfast.errors import ConfigError, DrainError, HoldfastError, QueueNotFoundError
 from holdfast.persistence.filesystem.storage import OsStorage
 
 logger = logging.getLogger("holdfast")
@@ -66,6 +66,7 @@ class ManyDrains:
         self._tallies: dict[str, DrainTally] = {}
         self._errors: dict[str, Exception] = {}
         self._again_at: dict[str, float] = {}
+        self._copies: dict[str, str] = {}
 
     def run(self, until: str) -> DrainReport:
         """Drain the queues; return one report, with that of each.
@@ -85,6 +86,7 @@ class ManyDrains:
         """
         started = time.monotonic()
         paths = queues_named(OsStorage(), self._directory, self._patterns)
+        self._copies = copies_among(OsStorage(), paths)
         try:
             if until == "snapshot":
                 self._drain_each(paths)
@@ -135,6 +137,8 @@ class ManyDrains:
             logger.warning("%s is gone: its drain ends", self._directory / name)
             self._leave(name)
             self._errors.pop(name, None)
+        if paths != before:
+            self._copies = copies_among(OsStorage(), paths)
         return paths
 
     # -- One queue ---------------------------------------------------------------------------------------------------
@@ -142,11 +146,20 @@ class ManyDrains:
     def _join(self, path: Path) -> None:
         stack, tally = ExitStack(), self._tallies.get(path.name, DrainTally())
         try:
+            self._refuse_copy(path)
             drain = stack.enter_context(open_drain(path, self._engine, self._options, tally, self._is_stopping))
         except Exception as error:
             self._fail(path.name, error)
         else:
             self._open[path.name], self._tallies[path.name] = (stack, drain), tally
+
+    def _refuse_copy(self, path: Path) -> None:
+        """Refuse a queue whose batches would have the ids of those of another one, and take their places."""
+        if path.name in self._copies:
+            raise ConfigError(
+                f"{path} has the id of {self._copies[path.name]}, as a copy has: batches of one would replace those of "
+                "the other; move one to another directory, or drain each alone, into a place of its own"
+            )
 
     def _take_turn(self, name: str) -> bool:
         """Drain what is in an open queue now; return whether there was something."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from holdfast.arrow.reading.selection import Selection
 from holdfast.arrow.reading.snapshot import Snapshot, take_snapshot
-from holdfast.errors import ConfigError, QueueNotFoundError
-from holdfast.persistence.filesystem.layout import check_name, queue_directory
+from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError
+from holdfast.persistence.filesystem.layout import check_name, open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 
 _WILD = frozenset("*?[")
@@ -73,6 +75,20 @@ def queues_named(storage: Storage, directory: Path, patterns: tuple[str, ...]) -
                 f"no queue of {directory} is called {wanted!r}: {_listed(there)}", path=str(directory / wanted)
             )
     return [directory / name for name in found]
+
+
+def copies_among(storage: Storage, paths: Sequence[Path]) -> dict[str, str]:
+    """Return for each of these queues that has the id of another one the name of that: one is a copy of the other.
+
+    A queue that cannot be opened is none of them.
+    """
+    names: dict[bytes, list[str]] = {}
+    for path in paths:
+        with suppress(HoldfastError):
+            _, queue_id, _ = open_directory(storage, path, create=False, writable=False)
+            names.setdefault(queue_id, []).append(path.name)
+    same = [each for each in names.values() if len(each) > 1]
+    return {name: next(other for other in each if other != name) for each in same for name in each}
 
 
 def _may_be(name: str, patterns: tuple[str, ...]) -> bool:
