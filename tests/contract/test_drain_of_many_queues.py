@@ -10,9 +10,10 @@ from typing import Any, Self
 
 import pytest
 
-from holdfast import ConfigError, DrainError, PersistentQueue, QueueLockedError, QueueNotFoundError
+from holdfast import ConfigError, DrainError, PersistentQueue, QueueLockedError, QueueNotFoundError, StorageError
 from holdfast.arrow import DrainProgress
 from holdfast.arrow.draining import many_drains
+from holdfast.arrow.reading.many_queues import queues_named
 from support.arrow.engines import ENGINES
 from support.processes.children import child
 from support.processes.disk_deaths import die
@@ -124,6 +125,16 @@ def test_the_error_shows_the_first_queues_that_failed(engine: Any, data: Path) -
     assert "\n" not in str(caught.value)
 
 
+def test_the_error_has_one_line_of_each_exception(engine: Any, data: Path) -> None:
+    """Those of Spark have many lines; any text may have control characters."""
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("\nno \x1b[31mroom\n\nJVM stacktrace:\n...")
+
+    with pytest.raises(DrainError, match=r"\(orders-a: no \\x1b\[31mroom\)$"):
+        engine.drain(data, fail, queues="orders-a", group=GROUP)
+
+
 @pytest.mark.parametrize("is_committed", [True, False], ids=["behind the first commit", "before the second commit"])
 def test_a_drain_that_is_killed_between_the_commits_of_two_queues_has_every_row_once(
     engine: Any, data: Path, tmp_path: Path, *, is_committed: bool
@@ -210,6 +221,33 @@ def test_a_drain_without_end_leaves_a_queue_that_is_gone(
         drain.wait_for(1)
     (report,) = drain.reports
     assert {name: each.message_count for name, each in report.queues.items()} == COUNTS | {"orders-a": 370}
+
+
+def test_a_drain_without_end_survives_a_directory_that_cannot_be_read_for_a_time(
+    engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it has open is drained; that is said once, and queues join again behind it."""
+    is_away = threading.Event()
+
+    def found(*arguments: Any) -> list[Path]:
+        if is_away.is_set():
+            raise StorageError("looking for queues failed: the network is away")
+        return queues_named(*arguments)
+
+    monkeypatch.setattr(many_drains, "queues_named", found)
+    sink = Sink(tmp_path / "out")
+    with WithoutEnd(engine, data, sink, monkeypatch, "orders-*") as drain:
+        drain.wait_for(6)
+        is_away.set()
+        wait_until(lambda: "the network is away" in caplog.text)
+        fill(data / "orders-a", range(300, 310))
+        drain.wait_for(1)
+        fill(data / "orders-d", range(20))
+        time.sleep(0.2)  # several looks
+        is_away.clear()
+        drain.wait_for(1)
+    assert caplog.text.count("the network is away") == 1
+    assert sink.counts() == COUNTS | {"orders-a": 310, "orders-d": 20}
 
 
 def test_a_drain_without_end_comes_back_to_a_queue_that_was_shut_down(

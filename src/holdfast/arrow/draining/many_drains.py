@@ -22,7 +22,8 @@ from holdfast.arrow.draining.queue_drain import (
 )
 from holdfast.arrow.draining.reports import DrainReport, DrainTally
 from holdfast.arrow.reading.many_queues import copies_among, queues_named
-from holdfast.errors import ConfigError, DrainError, HoldfastError, QueueNotFoundError
+from holdfast.errors import ConfigError, DrainError, HoldfastError, QueueNotFoundError, StorageError
+from holdfast.log import printable, text_of
 from holdfast.persistence.filesystem.storage import OsStorage
 
 logger = logging.getLogger("holdfast")
@@ -67,6 +68,7 @@ class ManyDrains:
         self._errors: dict[str, Exception] = {}
         self._again_at: dict[str, float] = {}
         self._copies: dict[str, str] = {}
+        self._is_blind = False
 
     def run(self, until: str) -> DrainReport:
         """Drain the queues; return one report, with that of each.
@@ -133,6 +135,12 @@ class ManyDrains:
             paths = queues_named(OsStorage(), self._directory, self._patterns)
         except QueueNotFoundError:  # said of each, when it is opened
             return before
+        except StorageError as error:  # such as a directory of the network that is away: what is open is drained on
+            if not self._is_blind:
+                logger.error("%s; until it can be read, no queue joins the drain", error)
+            self._is_blind = True
+            return before
+        self._is_blind = False
         for name in (self._open.keys() | self._errors.keys()) - {path.name for path in paths}:
             logger.warning("%s is gone: its drain ends", self._directory / name)
             self._leave(name)
@@ -205,7 +213,7 @@ class ManyDrains:
 
 
 def _drain_error(errors: Mapping[str, Exception], report: DrainReport) -> DrainError:
-    shown = [f"{name}: {str(error) or type(error).__name__}" for name, error in list(errors.items())[:_SHOWN_MAX]]
+    shown = [f"{name}: {_line_of(error)}" for name, error in list(errors.items())[:_SHOWN_MAX]]
     more = [f"and {len(errors) - _SHOWN_MAX} more"] if len(errors) > _SHOWN_MAX else []
     count = len(errors.keys() | report.queues.keys())
     return DrainError(
@@ -214,3 +222,8 @@ def _drain_error(errors: Mapping[str, Exception], report: DrainReport) -> DrainE
         report=report,
         errors=dict(errors),
     )
+
+
+def _line_of(error: Exception) -> str:
+    """Return the first line of an error: those of Spark have many."""
+    return printable(next(iter(text_of(error).strip().splitlines()), "") or type(error).__name__)
