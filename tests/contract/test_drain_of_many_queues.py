@@ -223,16 +223,30 @@ def test_a_drain_without_end_leaves_a_queue_that_is_gone(
     assert {name: each.message_count for name, each in report.queues.items()} == COUNTS | {"orders-a": 370}
 
 
+def test_a_drain_without_end_takes_new_queues_while_one_that_was_named_is_gone(
+    engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name without a pattern has to be there at the beginning only."""
+    sink = Sink(tmp_path / "out")
+    with WithoutEnd(engine, data, sink, monkeypatch, "returns,orders-*") as drain:
+        drain.wait_for(7)
+        (data / "returns").rename(tmp_path / "returns")
+        wait_until(lambda: "returns is gone" in caplog.text)
+        fill(data / "orders-d", range(20))
+        drain.wait_for(1)
+    assert sink.counts() == COUNTS | {"orders-d": 20, "returns": 50}
+
+
 def test_a_drain_without_end_survives_a_directory_that_cannot_be_read_for_a_time(
     engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it has open is drained; that is said once, and queues join again behind it."""
     is_away = threading.Event()
 
-    def found(*arguments: Any) -> list[Path]:
+    def found(*arguments: Any, **options: Any) -> list[Path]:
         if is_away.is_set():
             raise StorageError("looking for queues failed: the network is away")
-        return queues_named(*arguments)
+        return queues_named(*arguments, **options)
 
     monkeypatch.setattr(many_drains, "queues_named", found)
     sink = Sink(tmp_path / "out")

@@ -132,10 +132,8 @@ class ManyDrains:
     def _found(self, before: list[Path]) -> list[Path]:
         """Return the queues that are there now; the others are left, and their errors do not count any more."""
         try:
-            paths = queues_named(OsStorage(), self._directory, self._patterns)
-        except QueueNotFoundError:  # said of each, when it is opened
-            return before
-        except StorageError as error:  # such as a directory of the network that is away: what is open is drained on
+            paths = queues_named(OsStorage(), self._directory, self._patterns, may_be_gone=True)
+        except (QueueNotFoundError, StorageError) as error:  # a directory of the network may be away for a time
             if not self._is_blind:
                 logger.error("%s; until it can be read, no queue joins the drain", error)
             self._is_blind = True

@@ -47,16 +47,18 @@ def take_snapshots(storage: Storage, selection: Selection, queues: str | None) -
     return [take_snapshot(storage, replace(selection, path=root)) for root in roots]
 
 
-def queues_named(storage: Storage, directory: Path, patterns: tuple[str, ...]) -> list[Path]:
+def queues_named(
+    storage: Storage, directory: Path, patterns: tuple[str, ...], *, may_be_gone: bool = False
+) -> list[Path]:
     """Return the queues that patterns name, ordered by name.
 
     A pattern with ``*``, ``?`` or ``[`` names the queues that it matches, and none of the other files; without one it
-    is the name of a queue, which has to be there.
+    is the name of a queue, which has to be there, unless it ``may_be_gone``.
 
     Raises
     ------
     QueueNotFoundError
-        A name is that of no queue, or nothing matches; it says what is there.
+        A name is that of no queue, or nothing matches; it says what is there. Or there is no such directory.
     StorageError
         The disk refuses.
     """
@@ -68,7 +70,7 @@ def queues_named(storage: Storage, directory: Path, patterns: tuple[str, ...]) -
         found = [name for name in names if _may_be(name, patterns) and _is_queue(storage, directory / name)]
         missing = [each for each in patterns if not any(fnmatchcase(name, each) for name in found)]
         exact = [each for each in missing if not _is_wild(each)]
-        if exact or not found:
+        if not may_be_gone and (exact or not found):
             wanted = (exact or missing)[0]
             there = [name for name in names if not name.startswith(".") and _is_queue(storage, directory / name)]
             raise QueueNotFoundError(
