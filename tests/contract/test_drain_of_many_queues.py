@@ -1,5 +1,6 @@
 """A drain of many queues, whichever engine runs its batches: a drain of each, whose errors are its own."""
 
+import shutil
 import signal
 import threading
 import time
@@ -9,9 +10,10 @@ from typing import Any, Self
 
 import pytest
 
-from holdfast import ConfigError, DrainError, PersistentQueue, QueueLockedError, QueueNotFoundError
+from holdfast import ConfigError, DrainError, PersistentQueue, QueueLockedError, QueueNotFoundError, StorageError
 from holdfast.arrow import DrainProgress
 from holdfast.arrow.draining import many_drains
+from holdfast.arrow.reading.many_queues import queues_named
 from support.arrow.engines import ENGINES
 from support.processes.children import child
 from support.processes.disk_deaths import die
@@ -123,6 +125,16 @@ def test_the_error_shows_the_first_queues_that_failed(engine: Any, data: Path) -
     assert "\n" not in str(caught.value)
 
 
+def test_the_error_has_one_line_of_each_exception(engine: Any, data: Path) -> None:
+    """Those of Spark have many lines; any text may have control characters."""
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("\nno \x1b[31mroom\n\nJVM stacktrace:\n...")
+
+    with pytest.raises(DrainError, match=r"\(orders-a: no \\x1b\[31mroom\)$"):
+        engine.drain(data, fail, queues="orders-a", group=GROUP)
+
+
 @pytest.mark.parametrize("is_committed", [True, False], ids=["behind the first commit", "before the second commit"])
 def test_a_drain_that_is_killed_between_the_commits_of_two_queues_has_every_row_once(
     engine: Any, data: Path, tmp_path: Path, *, is_committed: bool
@@ -211,6 +223,47 @@ def test_a_drain_without_end_leaves_a_queue_that_is_gone(
     assert {name: each.message_count for name, each in report.queues.items()} == COUNTS | {"orders-a": 370}
 
 
+def test_a_drain_without_end_takes_new_queues_while_one_that_was_named_is_gone(
+    engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name without a pattern has to be there at the beginning only."""
+    sink = Sink(tmp_path / "out")
+    with WithoutEnd(engine, data, sink, monkeypatch, "returns,orders-*") as drain:
+        drain.wait_for(7)
+        (data / "returns").rename(tmp_path / "returns")
+        wait_until(lambda: "returns is gone" in caplog.text)
+        fill(data / "orders-d", range(20))
+        drain.wait_for(1)
+    assert sink.counts() == COUNTS | {"orders-d": 20, "returns": 50}
+
+
+def test_a_drain_without_end_survives_a_directory_that_cannot_be_read_for_a_time(
+    engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it has open is drained; that is said once, and queues join again behind it."""
+    is_away = threading.Event()
+
+    def found(*arguments: Any, **options: Any) -> list[Path]:
+        if is_away.is_set():
+            raise StorageError("looking for queues failed: the network is away")
+        return queues_named(*arguments, **options)
+
+    monkeypatch.setattr(many_drains, "queues_named", found)
+    sink = Sink(tmp_path / "out")
+    with WithoutEnd(engine, data, sink, monkeypatch, "orders-*") as drain:
+        drain.wait_for(6)
+        is_away.set()
+        wait_until(lambda: "the network is away" in caplog.text)
+        fill(data / "orders-a", range(300, 310))
+        drain.wait_for(1)
+        fill(data / "orders-d", range(20))
+        time.sleep(0.2)  # several looks
+        is_away.clear()
+        drain.wait_for(1)
+    assert caplog.text.count("the network is away") == 1
+    assert sink.counts() == COUNTS | {"orders-a": 310, "orders-d": 20}
+
+
 def test_a_drain_without_end_comes_back_to_a_queue_that_was_shut_down(
     engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,3 +321,42 @@ def test_arguments_that_cannot_be_are_refused_before_anything_is_drained(engine:
         engine.drain(data, pytest.fail, queues="orders-*", until="tomorrow")
     with PersistentQueue(data / "orders-a", mode="read_only") as queue:
         assert queue.prepared() == []
+
+
+def test_a_queue_and_its_copy_are_not_drained_together(engine: Any, data: Path, tmp_path: Path) -> None:
+    """Both have one id, so their batches would take each other's places; the other queues are drained."""
+    sink = Sink(tmp_path / "out")
+    engine.drain(data, sink, queues="orders-a", group=GROUP)
+    shutil.copytree(data / "orders-a", data / "orders-a2")
+    fill(data / "orders-a", range(300, 350))
+    fill(data / "orders-a2", range(300, 310))
+    with pytest.raises(
+        DrainError, match=r"orders-a has the id of orders-a2, as a copy has: .*move one to another directory"
+    ) as caught:
+        engine.drain(data, sink, queues="orders-*", group=GROUP)
+    assert {name: type(error) for name, error in caught.value.errors.items()} == {
+        "orders-a": ConfigError,
+        "orders-a2": ConfigError,
+    }
+    assert sink.counts() == COUNTS
+    engine.drain(data, sink, queues="orders-a,orders-b", group=GROUP)
+    assert sink.counts() == COUNTS | {"orders-a": 350}
+
+
+def test_a_copy_that_is_made_beside_a_drain_without_end_does_not_join(
+    engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The queue itself is drained on; once the copy is gone, it counts no more."""
+    sink = Sink(tmp_path / "out")
+    shutil.copytree(data / "orders-a", tmp_path / "copy")
+    fill(tmp_path / "copy", range(300, 310))
+    with WithoutEnd(engine, data, sink, monkeypatch, "orders-*") as drain:
+        drain.wait_for(6)
+        (tmp_path / "copy").rename(data / "orders-a2")
+        wait_until(lambda: "orders-a2 has the id of orders-a" in caplog.text)
+        fill(data / "orders-a", range(300, 340))
+        drain.wait_for(1)
+        assert sink.counts() == COUNTS | {"orders-a": 340}
+        (data / "orders-a2").rename(tmp_path / "copy")
+        wait_until(lambda: "orders-a2 is gone" in caplog.text)
+    assert drain.reports[0].queues.keys() == COUNTS.keys()

@@ -264,6 +264,7 @@ def test_rows_that_cannot_be_read_leave_the_earlier_batch(tmp_path: Path) -> Non
         (("orc",), {}, "parquet, json, csv, not 'orc'"),
         ((), {"mode": "append"}, "'overwrite' or 'error', not 'append'"),
         ((), {"partition_by": "date"}, "a list of columns"),
+        ((), {"partition_by": ["date", "a", "date"]}, "a column twice: date, a, date"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused(

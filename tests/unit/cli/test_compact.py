@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,20 @@ def test_it_tells_what_it_would_do_then_does_it_then_has_nothing_to_do(path: Pat
     (letter,) = done("dead", "list", path, "--json").documents
     assert letter["offset"] == 30
     assert done("verify", path).text.startswith(f"{path}: ok: ")
+
+
+def test_damage_ends_it_with_the_code_of_damage(path: Path) -> None:
+    """What cannot be merged for it is told; nothing is changed."""
+    first = min((path / "data").iterdir())
+    content = bytearray(first.read_bytes())
+    content[content.index(bytes(2000), 30 * 2000) + 1000] ^= 1
+    first.write_bytes(content)
+    outcome = run("compact", path, "--json")
+    assert outcome.code == 2
+    assert "would be merged with one that is" in outcome.text
+    (line,) = outcome.err.splitlines()
+    assert json.loads(line)["error"] == "corruption"
+    assert first.read_bytes() == content
 
 
 def test_without_a_queue_it_fails(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_damage_is_told_with_the_exit_code(filled: Path, tmp_path: Path) -> None
         (("--engine", "spark", "--codec", "a:b"), "give --schema too"),
         (("--engine", "spark", "--conf", "a"), "--conf is NAME=VALUE"),
         (("--format", "orc"), "orc"),
+        (("--engine", "spark", "--partition-by", "date,a,date"), "--partition-by has a column twice: date,a,date"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(
@@ -265,6 +266,19 @@ def test_a_queue_that_cannot_be_drained_is_named_in_the_last_line(data: Path, tm
         "corruption",
         "drain",
     ]
+
+
+def test_each_damaged_queue_is_named(data: Path, tmp_path: Path) -> None:
+    """By the path that `holdfast verify` takes."""
+    for name in ("orders-a", "orders-b"):
+        (file,) = (data / name / "data").iterdir()
+        with file.open("r+b") as raw:
+            raw.seek(FRAMES_START + 45)
+            raw.write(b"\xff\xff")
+    ran = run("drain", data, "--queues", "orders-*", "--json", "--out", tmp_path / "out")
+    assert ran.code == 2, ran
+    said = [json.loads(line)["message"] for line in ran.err.splitlines() if line.startswith("{")]
+    assert [each.split(" is damaged, ")[0] for each in said] == [str(data / "orders-a"), str(data / "orders-b")]
 
 
 def test_names_of_no_queue_are_an_error(data: Path, tmp_path: Path) -> None:

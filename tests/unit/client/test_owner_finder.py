@@ -164,16 +164,19 @@ def test_an_interruption_behind_the_making_of_an_owner_loses_neither_lock_nor_qu
     assert isinstance(finder.find(), OwnerLink)
 
 
+@pytest.mark.parametrize(
+    ("what", "said"), [("Endpoint.bind", "making the owner's socket"), ("ServerLoop", "serving the owner's socket")]
+)
 def test_an_owner_that_can_make_no_socket_says_which_queue_and_lets_the_next_one_in(
-    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make: Make, monkeypatch: pytest.MonkeyPatch, what: str, said: str
 ) -> None:
     """The error is one of this library."""
 
-    def fail(directory: Path) -> None:
+    def fail(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("holdfast.queue.owner.owner.Endpoint.bind", fail)
-    with pytest.raises(StorageError, match=r"making the owner's socket.*Too many open files"):
+    monkeypatch.setattr(f"holdfast.queue.owner.owner.{what}", fail)
+    with pytest.raises(StorageError, match=rf"{said}.*Too many open files"):
         make().find()
     monkeypatch.undo()
     assert isinstance(make().find(), OwnerLink)

@@ -194,6 +194,18 @@ def test_what_changes_during_the_copy_makes_it_void(
     assert log.directory.next_merged.name not in log.storage.list(log.directory.data)
 
 
+def test_files_beside_a_lost_one_are_merged_without_it(log: LogParts) -> None:
+    """No merged file covers what a group still misses, and none is copied in vain."""
+    files = log.files()
+    log.storage.remove(files.path([each for each in files.names() if each.first_offset <= 600][-1]))
+    before = verify(Path("/queue"), storage=log.storage).lost
+    told = compact(log, dry_run=True)
+    done = compact(log)
+    assert (told.merged_count, done.merged_count) == (2, 2)
+    assert done.kept == {ACTIVE: 1}
+    assert verify(Path("/queue"), storage=log.storage).lost == before != ()
+
+
 def test_a_vote_that_comes_during_the_copy_makes_it_void(log: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its plan may name places in the files."""
     monkeypatch.setattr(

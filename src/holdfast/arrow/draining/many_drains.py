@@ -21,8 +21,9 @@ from holdfast.arrow.draining.queue_drain import (
     open_drain,
 )
 from holdfast.arrow.draining.reports import DrainReport, DrainTally
-from holdfast.arrow.reading.many_queues import queues_named
-from holdfast.errors import DrainError, HoldfastError, QueueNotFoundError
+from holdfast.arrow.reading.many_queues import copies_among, queues_named
+from holdfast.errors import ConfigError, DrainError, HoldfastError, QueueNotFoundError, StorageError
+from holdfast.log import printable, text_of
 from holdfast.persistence.filesystem.storage import OsStorage
 
 logger = logging.getLogger("holdfast")
@@ -66,6 +67,8 @@ class ManyDrains:
         self._tallies: dict[str, DrainTally] = {}
         self._errors: dict[str, Exception] = {}
         self._again_at: dict[str, float] = {}
+        self._copies: dict[str, str] = {}
+        self._is_blind = False
 
     def run(self, until: str) -> DrainReport:
         """Drain the queues; return one report, with that of each.
@@ -85,6 +88,7 @@ class ManyDrains:
         """
         started = time.monotonic()
         paths = queues_named(OsStorage(), self._directory, self._patterns)
+        self._copies = copies_among(OsStorage(), paths)
         try:
             if until == "snapshot":
                 self._drain_each(paths)
@@ -128,13 +132,19 @@ class ManyDrains:
     def _found(self, before: list[Path]) -> list[Path]:
         """Return the queues that are there now; the others are left, and their errors do not count any more."""
         try:
-            paths = queues_named(OsStorage(), self._directory, self._patterns)
-        except QueueNotFoundError:  # said of each, when it is opened
+            paths = queues_named(OsStorage(), self._directory, self._patterns, may_be_gone=True)
+        except (QueueNotFoundError, StorageError) as error:  # a directory of the network may be away for a time
+            if not self._is_blind:
+                logger.error("%s; until it can be read, no queue joins the drain", error)
+            self._is_blind = True
             return before
+        self._is_blind = False
         for name in (self._open.keys() | self._errors.keys()) - {path.name for path in paths}:
             logger.warning("%s is gone: its drain ends", self._directory / name)
             self._leave(name)
             self._errors.pop(name, None)
+        if paths != before:
+            self._copies = copies_among(OsStorage(), paths)
         return paths
 
     # -- One queue ---------------------------------------------------------------------------------------------------
@@ -142,11 +152,20 @@ class ManyDrains:
     def _join(self, path: Path) -> None:
         stack, tally = ExitStack(), self._tallies.get(path.name, DrainTally())
         try:
+            self._refuse_copy(path)
             drain = stack.enter_context(open_drain(path, self._engine, self._options, tally, self._is_stopping))
         except Exception as error:
             self._fail(path.name, error)
         else:
             self._open[path.name], self._tallies[path.name] = (stack, drain), tally
+
+    def _refuse_copy(self, path: Path) -> None:
+        """Refuse a queue whose batches would have the ids of those of another one, and take their places."""
+        if path.name in self._copies:
+            raise ConfigError(
+                f"{path} has the id of {self._copies[path.name]}, as a copy has: batches of one would replace those of "
+                "the other; move one to another directory, or drain each alone, into a place of its own"
+            )
 
     def _take_turn(self, name: str) -> bool:
         """Drain what is in an open queue now; return whether there was something."""
@@ -192,7 +211,7 @@ class ManyDrains:
 
 
 def _drain_error(errors: Mapping[str, Exception], report: DrainReport) -> DrainError:
-    shown = [f"{name}: {str(error) or type(error).__name__}" for name, error in list(errors.items())[:_SHOWN_MAX]]
+    shown = [f"{name}: {_line_of(error)}" for name, error in list(errors.items())[:_SHOWN_MAX]]
     more = [f"and {len(errors) - _SHOWN_MAX} more"] if len(errors) > _SHOWN_MAX else []
     count = len(errors.keys() | report.queues.keys())
     return DrainError(
@@ -201,3 +220,8 @@ def _drain_error(errors: Mapping[str, Exception], report: DrainReport) -> DrainE
         report=report,
         errors=dict(errors),
     )
+
+
+def _line_of(error: Exception) -> str:
+    """Return the first line of an error: those of Spark have many."""
+    return printable(next(iter(text_of(error).strip().splitlines()), "") or type(error).__name__)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from holdfast.arrow.reading.selection import Selection
 from holdfast.arrow.reading.snapshot import Snapshot, take_snapshot
-from holdfast.errors import ConfigError, QueueNotFoundError
-from holdfast.persistence.filesystem.layout import check_name, queue_directory
+from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError
+from holdfast.persistence.filesystem.layout import check_name, open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 
 _WILD = frozenset("*?[")
@@ -45,16 +47,18 @@ def take_snapshots(storage: Storage, selection: Selection, queues: str | None) -
     return [take_snapshot(storage, replace(selection, path=root)) for root in roots]
 
 
-def queues_named(storage: Storage, directory: Path, patterns: tuple[str, ...]) -> list[Path]:
+def queues_named(
+    storage: Storage, directory: Path, patterns: tuple[str, ...], *, may_be_gone: bool = False
+) -> list[Path]:
     """Return the queues that patterns name, ordered by name.
 
     A pattern with ``*``, ``?`` or ``[`` names the queues that it matches, and none of the other files; without one it
-    is the name of a queue, which has to be there.
+    is the name of a queue, which has to be there, unless it ``may_be_gone``.
 
     Raises
     ------
     QueueNotFoundError
-        A name is that of no queue, or nothing matches; it says what is there.
+        A name is that of no queue, or nothing matches; it says what is there. Or there is no such directory.
     StorageError
         The disk refuses.
     """
@@ -66,13 +70,27 @@ def queues_named(storage: Storage, directory: Path, patterns: tuple[str, ...]) -
         found = [name for name in names if _may_be(name, patterns) and _is_queue(storage, directory / name)]
         missing = [each for each in patterns if not any(fnmatchcase(name, each) for name in found)]
         exact = [each for each in missing if not _is_wild(each)]
-        if exact or not found:
+        if not may_be_gone and (exact or not found):
             wanted = (exact or missing)[0]
             there = [name for name in names if not name.startswith(".") and _is_queue(storage, directory / name)]
             raise QueueNotFoundError(
                 f"no queue of {directory} is called {wanted!r}: {_listed(there)}", path=str(directory / wanted)
             )
     return [directory / name for name in found]
+
+
+def copies_among(storage: Storage, paths: Sequence[Path]) -> dict[str, str]:
+    """Return for each of these queues that has the id of another one the name of that: one is a copy of the other.
+
+    A queue that cannot be opened is none of them.
+    """
+    names: dict[bytes, list[str]] = {}
+    for path in paths:
+        with suppress(HoldfastError):
+            _, queue_id, _ = open_directory(storage, path, create=False, writable=False)
+            names.setdefault(queue_id, []).append(path.name)
+    same = [each for each in names.values() if len(each) > 1]
+    return {name: next(other for other in each if other != name) for each in same for name in each}
 
 
 def _may_be(name: str, patterns: tuple[str, ...]) -> bool:

@@ -60,6 +60,8 @@ class DirectoryWriter:
             raise ConfigError(f"mode is {' or '.join(map(repr, MODES))}, not {mode!r}")
         if isinstance(partition_by, str):
             raise ConfigError(f"partition_by is a list of columns, not {partition_by!r}")
+        if len(set(partition_by)) < len(partition_by):
+            raise ConfigError(f"partition_by has a column twice: {', '.join(partition_by)}")
         if "://" in os.fspath(out):
             raise ConfigError(f"{out} is no directory of this machine; the drain of Spark writes to other places")
         self._base = Path(os.path.abspath(out))

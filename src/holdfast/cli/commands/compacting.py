@@ -7,9 +7,12 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli import ending
+from holdfast.cli.ending import exit_with, say_line
 from holdfast.cli.opening import json_option, queue_argument, sharing
 from holdfast.cli.output import write_json
-from holdfast.persistence.compaction.compactor import Compaction
+from holdfast.errors import CorruptionError
+from holdfast.persistence.compaction.compactor import DAMAGED, Compaction
 
 
 @click.command()
@@ -26,9 +29,13 @@ def compact(path: Path, dry_run: bool, as_json: bool) -> None:
         done = queue.compact(dry_run=dry_run)
     if as_json:
         write_json(asdict(done))
-        return
-    for line in _lines(done, "would be" if dry_run else "were"):
-        click.echo(line)
+    else:
+        for line in _lines(done, "would be" if dry_run else "were"):
+            click.echo(line)
+    if count := done.kept.get(DAMAGED):
+        message = f"{path} is damaged: {count} data files stay as they are for it; `holdfast verify` says where"
+        say_line(CorruptionError.code, message, as_json=as_json)
+        exit_with(ending.DAMAGED)
 
 
 def _lines(done: Compaction, verb: str) -> list[str]:

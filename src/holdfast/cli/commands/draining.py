@@ -121,6 +121,8 @@ def drain(
         "until": "forever" if forever else "snapshot",
         "on_progress": _show if verbose else None,
     }
+    if len(set(columns)) < len(columns):
+        raise click.UsageError(f"--partition-by has a column twice: {partition_by}")
     if codec_name is not None and schema_path is None:
         raise click.UsageError("--codec decodes what becomes columns: give --schema too")
     if engine == "arrow":
@@ -146,14 +148,15 @@ def _say(path: Path, drained: Drained, *, as_json: bool) -> int:
             f"{drained.unfit_count} payloads do not fit the schema: they are in the column _payload, as they were put",
             as_json=as_json,
         )
-    if damage := drained.report.damage:
-        say_line(
-            CorruptionError.code,
-            f"{path} is damaged, {drained.report.lost_count} messages are lost, and the others were drained: "
-            f"{damage[0]}; `holdfast verify` reads all of it",
-            as_json=as_json,
-        )
-    return DAMAGED if drained.unfit_count or damage else 0
+    for name, report in (drained.report.queues or {"": drained.report}).items():
+        if report.damage:
+            say_line(
+                CorruptionError.code,
+                f"{path / name} is damaged, {report.lost_count} messages are lost, and the others were drained: "
+                f"{report.damage[0]}; `holdfast verify` reads all of it",
+                as_json=as_json,
+            )
+    return DAMAGED if drained.unfit_count or drained.report.damage else 0
 
 
 def _say_failed(error: DrainError | None, *, as_json: bool) -> Iterator[int]:

@@ -69,7 +69,7 @@ RETAINED = "is kept by the retention of the queue"
 HELD = "has messages that a prepared transaction or a reservation holds"
 ALIVE = "lives by more than a quarter"
 NO_GROUP = "waits for the first group"
-DAMAGED = "has a live message that does not verify"
+DAMAGED = "is damaged, or would be merged with one that is"
 CHANGED = "is needed by a group that was made or moved meanwhile"
 GONE = "was not there any more"
 

@@ -109,7 +109,8 @@ class Owner:
         self.queue = OwnedQueue(self._storage, self._clock, self._path, self._options, self.sessions.is_alive)
         closing.callback(self.queue.close)
         machine = Machine(self.queue, self.sessions, lock.epoch)
-        self._loop = ServerLoop(self._endpoint.listener, machine, check_peer, self._clock)
+        with storage_errors("serving the owner's socket", self._path):
+            self._loop = ServerLoop(self._endpoint.listener, machine, check_peer, self._clock)
         machine.waker = self._loop.waker
         machine.on_poisoned = self._poisoned
         machine.on_sweep = self._look_for_itself
