@@ -187,6 +187,23 @@ def test_a_producer_says_the_rules_of_a_group_that_begins_later(path: Path) -> N
         assert look.settings["max_deliveries"] == 3
 
 
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_what_waits_for_the_default_group_outlasts_the_handles_of_other_groups(path: Path, mode: Mode) -> None:
+    """It is removed from queue.json once the default group has begun, by any owner."""
+    with PersistentQueue(path, mode="exclusive", max_deliveries=1) as queue:
+        queue.groups.create("audit")
+    with PersistentQueue(path, mode=mode, group="audit", maxsize=5, max_deliveries=2) as audit:
+        audit.put(b"x")
+        assert audit.settings["max_deliveries"] == 2
+    assert documents(path, "audit") == ({"max_deliveries": 1, "maxsize": 5}, {"max_deliveries": 2})
+    with PersistentQueue(path, mode=mode) as queue:
+        queue.receive().nack()
+        assert queue.stats().dead == 1
+    assert documents(path) == ({"max_deliveries": 1, "maxsize": 5}, {"max_deliveries": 1})
+    PersistentQueue(path, mode=mode, group="audit").close()
+    assert documents(path) == ({"maxsize": 5}, {"max_deliveries": 1})
+
+
 def test_who_does_not_own_the_queue_sets_nothing_of_it(path: Path) -> None:
     """It agrees with what is stored; what is not is the owner's to say."""
     PersistentQueue(path, mode="exclusive").close()
