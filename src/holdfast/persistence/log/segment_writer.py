@@ -178,9 +178,10 @@ class SegmentWriter:
         encoded = commit_record.encode() if commit_record is not None else None
         if encoded is not None:
             size += FRAME_HEADER_BYTES + len(encoded)
-        timestamp = max(self._time_ns(), self._timestamp_ns)
-        if timestamp - self._compared_ns >= WINDOW_NS:
+        now = max(self._time_ns(), self._timestamp_ns)
+        if now - self._compared_ns >= WINDOW_NS:
             self._look_for_others()
+        timestamp = now if count else self._timestamp_ns  # without a message no time passes for retention
         if self._position + size > self._limit:
             self._lack_room(size)
             return None
@@ -382,7 +383,7 @@ class SegmentWriter:
     def _compare_locked(self) -> None:
         """Compare tokens; now and then, because that takes longer, check also that the active file has a name."""
         self._mark.check_fence()
-        now = self._timestamp_ns
+        now = max(self._time_ns(), self._timestamp_ns)  # also if all commits are without messages
         if now - self._named_ns >= WINDOW_NS and self._file is not None:
             if not self._file.link_count():
                 raise unnamed(self._path)
