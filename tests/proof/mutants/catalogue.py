@@ -602,6 +602,14 @@ MUTATIONS = (
         "settings",
     ),
     Mutation(
+        "waiting-settings-dropped",
+        "A handle of another group removes the settings that wait for the default group.",
+        "queue/engine/handle_settings.py",
+        "    if GROUP_SETTINGS.isdisjoint(of_queue) or find_group(storage, directory, DEFAULT_GROUP) is None:\n",
+        "    if GROUP_SETTINGS.isdisjoint(of_queue):\n",
+        "settings",
+    ),
+    Mutation(
         "failed-change-not-put-back",
         "A change of settings whose name is not synced stays; the next opening takes it for durable.",
         "persistence/filesystem/document.py",

@@ -222,6 +222,27 @@ def test_lost_settings_are_set_anew_on_purpose_only(storage: SimulatedStorage, c
         assert queue.get() == b"b"
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_changes_for_another_group_leave_what_waits_for_the_default_group(
+    storage: SimulatedStorage, clock: FakeClock, is_open: bool
+) -> None:
+    """Also if they reset a setting of the same name."""
+    with opened(storage, clock, max_deliveries=1, lease_seconds=7) as queue:
+        queue.groups.create("audit", max_deliveries=2)
+    if is_open:
+        with opened(storage, clock, group="audit") as audit:
+            audit.configure(maxsize=4, reset=["max_deliveries"])
+            assert audit.settings["max_deliveries"] == 5
+    else:
+        configure_closed(storage, clock, ROOT, {"maxsize": 4}, ["max_deliveries"], group="audit")
+    with opened(storage, clock) as queue:
+        queue.put(b"x")
+        assert queue.receive().lease_seconds == 7
+        assert (queue.maxsize, queue.settings["max_deliveries"]) == (4, 1)
+    with opened(storage, clock, group="audit") as audit:
+        assert audit.settings["max_deliveries"] == 5
+
+
 @pytest.mark.parametrize("part", ["queue", "group"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])

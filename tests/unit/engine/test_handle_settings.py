@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from holdfast.persistence.filesystem.document import read_document, write_docume
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.options.settings import DEFAULTS
+from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
 from support.builders.settings import change_settings, set_anew
 from support.owners.machine_link import machine_links
@@ -46,6 +48,28 @@ def documents(path: Path, group: str = "default") -> tuple[Any, Any]:
         read_document(STORAGE, path / "queue.json")["settings"],
         read_document(STORAGE, of_group)["settings"] if of_group.exists() else None,
     )
+
+
+def opened(storage: SimulatedStorage, **options: Any) -> PersistentQueue:
+    """Open a queue in memory."""
+    return PersistentQueue("/q", mode="exclusive", storage=storage, clock=FakeClock(), **options)
+
+
+def killed_as_the_default_group_begins(call: int) -> SimulatedStorage | None:
+    """Return what a kill in front of the call of that number leaves, at the first take; None if there are fewer."""
+    storage, left, calls = SimulatedStorage(), list[SimulatedStorage](), itertools.count(1)
+
+    def watch(*_: object) -> None:
+        if next(calls) == call:
+            left.append(storage.crash_keeping_all())
+
+    with opened(storage, max_deliveries=1) as queue:
+        queue.groups.create("audit")
+        queue.put(b"x")
+        storage.before_verb = watch
+        queue.receive().release()
+        storage.before_verb = None
+    return left[0] if left else None
 
 
 def test_what_was_never_said_is_not_stored(path: Path) -> None:
@@ -185,6 +209,36 @@ def test_a_producer_says_the_rules_of_a_group_that_begins_later(path: Path) -> N
     change_settings(path, max_deliveries=3)
     with PersistentQueue(path, mode="read_only") as look:
         assert look.settings["max_deliveries"] == 3
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_what_waits_for_the_default_group_outlasts_the_handles_of_other_groups(path: Path, mode: Mode) -> None:
+    """It is removed from queue.json once the default group has begun, by any owner."""
+    with PersistentQueue(path, mode="exclusive", max_deliveries=1) as queue:
+        queue.groups.create("audit")
+    with PersistentQueue(path, mode=mode, group="audit", maxsize=5, max_deliveries=2) as audit:
+        audit.put(b"x")
+        assert audit.settings["max_deliveries"] == 2
+    assert documents(path, "audit") == ({"max_deliveries": 1, "maxsize": 5}, {"max_deliveries": 2})
+    with PersistentQueue(path, mode=mode) as queue:
+        queue.receive().nack()
+        assert queue.stats().dead == 1
+    assert documents(path) == ({"max_deliveries": 1, "maxsize": 5}, {"max_deliveries": 1})
+    PersistentQueue(path, mode=mode, group="audit").close()
+    assert documents(path) == ({"maxsize": 5}, {"max_deliveries": 1})
+
+
+@pytest.mark.parametrize("group", ["default", "audit"])
+def test_no_kill_and_loss_of_power_takes_the_settings_of_a_default_group_that_begins(group: str) -> None:
+    """They leave queue.json once the name of its own document is durable: it is killed at each call, then opened."""
+    have_begun = list[bool]()
+    while (storage := killed_as_the_default_group_begins(len(have_begun) + 1)) is not None:
+        with opened(storage, group=group) as queue:
+            have_begun.append("default" in queue.groups.list())
+            without_power = storage.crash_dropping_unsynced()
+        with opened(without_power) as queue:
+            assert queue.settings["max_deliveries"] == 1, len(have_begun)
+    assert {*have_begun} == {False, True}
 
 
 def test_who_does_not_own_the_queue_sets_nothing_of_it(path: Path) -> None:

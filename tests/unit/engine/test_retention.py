@@ -167,6 +167,26 @@ def test_a_clock_that_jumps_forward_removes_nothing(opened: Any, clock: FakeCloc
     assert queue.groups.list() == ["default", "slow"]
 
 
+def test_a_commit_without_messages_is_no_put_for_a_clock_that_jumps(opened: Any, clock: FakeClock) -> None:
+    """A prepared transaction has only acknowledged; also once the queue is opened again."""
+    queue = opened(retain_age=2 * HOUR, data_file_max_age=HOUR)
+    queue.groups.create("slow", max_lag_age=2 * HOUR)
+    put_hourly(queue, clock, 3)
+    clock.set_time_ns(START_NS + 10**9 * DAY)
+    tx = queue.begin()
+    tx.receive(timeout=0)
+    tx.prepare("export")
+    tx.commit()
+    pass_over(queue)
+    queue.close()
+    queue = opened()
+    queue.get_many(3)
+    pass_over(queue)
+    assert first_offset(queue) == 0
+    queue.close()
+    assert opened(group="slow").stats().skipped == 0
+
+
 def test_puts_never_wait_for_what_is_only_kept(storage: SimulatedStorage, clock: FakeClock) -> None:
     """Kept files leave room for puts below max_bytes."""
     with PersistentQueue(

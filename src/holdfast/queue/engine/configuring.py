@@ -26,7 +26,7 @@ from holdfast.persistence.groups.group_files import (
     require_group,
 )
 from holdfast.persistence.log.log_files import LogFiles
-from holdfast.queue.engine.handle_settings import Document, only, settings_lost
+from holdfast.queue.engine.handle_settings import Document, only, settings_lost, without_begun
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.options.settings import (
     DEFAULTS,
@@ -199,7 +199,7 @@ def configure_closed(
         values = {**DEFAULTS, **read_stored({**mine, **for_group}, root)}
         changes = _changes(cast(Settings, values), settings, reset)
         if of_queue:
-            new = _changed(mine, changes, in_queue, reset)
+            new = _changed(without_begun(storage, directory, for_queue), changes, in_queue, reset)
             write_settings(storage, directory, new)
             written.append((root, new))
         if info is not None:
@@ -265,6 +265,6 @@ def _changes(values: Settings, settings: Settings, reset: Iterable[str]) -> Sett
 
 
 def _changed(document: Document | None, changes: Settings, names: frozenset[str], reset: Iterable[str]) -> Document:
-    """Return the stored settings after a change."""
-    known = {**(document or {}), **stored(changes, names)}
-    return {name: value for name, value in known.items() if name not in reset}
+    """Return the stored settings after a change of those with some names."""
+    known, gone = {**(document or {}), **stored(changes, names)}, names.intersection(reset)
+    return {name: value for name, value in known.items() if name not in gone}

@@ -140,12 +140,13 @@ class HandleSettings:
         group = find_group(storage, directory, self._group)
         waits = group is None and self._group == DEFAULT_GROUP
         changed = self._adopt(document, _EVERY if waits else QUEUE_SETTINGS, directory.identity)
-        if not waits:
-            changed = only(changed, QUEUE_SETTINGS)  # a default group that has begun has its own
         if group is not None and group.settings is not None:  # lost ones stop only who takes
             self._adopt(group.settings, GROUP_SETTINGS, directory.group_document(group.name))
         is_refused = group is None and not waits  # it takes from a group that is not there
-        if is_owner and changed != document and not is_refused:  # a handle changes all that it asks for, or nothing
+        if not is_owner or is_refused:  # a handle changes all that it asks for, or nothing
+            return
+        changed = without_begun(storage, directory, changed)
+        if changed != document:
             write_settings(storage, directory, changed)
             log_later(logging.INFO, "%s: its settings are %s from now on", self._root, changed)
 
@@ -251,6 +252,17 @@ def stored_queue_settings(storage: Storage, directory: QueueDirectory) -> Settin
 
 def _completed(document: Document, directory: QueueDirectory) -> Settings:
     return {**DEFAULTS, **read_stored(document, directory.identity)}
+
+
+def without_begun(storage: Storage, directory: QueueDirectory, of_queue: Document) -> Document:
+    """Return the settings of a queue without those of its default group, if that has begun, durably: it has its own.
+
+    Until then they wait there, whichever group a handle is for. Raises UnsupportedVersionError, ``OSError``.
+    """
+    if GROUP_SETTINGS.isdisjoint(of_queue) or find_group(storage, directory, DEFAULT_GROUP) is None:
+        return of_queue
+    storage.sync_directory(directory.group(DEFAULT_GROUP))  # its maker may have been killed before that
+    return only(of_queue, QUEUE_SETTINGS)
 
 
 def settings_lost(path: Path, root: Path, group: str) -> CorruptionError:

@@ -70,11 +70,22 @@ def room_for_files(state: State, call: Call) -> set[str]:
         return {"room"}
     if files is None:
         return {"room", "Full"}
-    answers = {"room"} if sum(size for _, size in files) <= most else set()
+    answers = {"room"} if sum(size for _, size in files) - beyond_the_option(state, call) <= most else set()
     is_empty = not any(is_kept(state, offset) for offset in range(len(state.messages)))
     is_empty = is_empty and not state.options.keeps_finished
     kept = files[-1:] if is_empty else files  # the last one is being written
     return answers | ({"Full"} if sum(size for _, size in kept) + state.options.data_file_bytes > most else set())
+
+
+def beyond_the_option(state: State, call: Call) -> int:
+    """Return what the last file takes beyond its step: "a spare that is larger than the step is used as it is".
+
+    A batch that is larger than ``data_file_bytes`` has a file of its own size (format.md, "Steps").
+    """
+    items = call.arguments.get("items") or ([call.arguments] if call.verb == "put" else [])
+    asked = sum(len(item["payload"]) for item in items)
+    last = max((size for _, size in call["files"][-1:]), default=0)
+    return max(0, last - max(state.options.data_file_bytes, asked))
 
 
 def is_kept(state: State, offset: int) -> bool:
