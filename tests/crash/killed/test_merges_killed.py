@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from contextlib import suppress
+from io import BufferedReader, FileIO
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from holdfast.persistence.filesystem.layout import QueueDirectory, list_data_fil
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.inspect.log_reading import LogReading
 from support.processes.children import Signal, child
+from support.processes.cli import started
 from support.processes.disk_deaths import killed_at
 
 FILE_BYTES = 128 * 2**10
@@ -24,6 +27,8 @@ LEFT = (5, 402, 900)
 """What has failed in the second group."""
 
 CALLS_MAX = 200
+LINE_BYTES = 2048
+"""More than a message takes as JSON."""
 
 
 def payload_of(offset: int) -> bytes:
@@ -61,12 +66,29 @@ def taken_from(queue: PersistentQueue) -> list[tuple[int, bytes, int]]:
 
 def check_read(reading: LogReading, first: int) -> None:
     """Make sure that a reading has all that lives behind its first message, once and in order, and tells no damage."""
-    offsets = [first, *(each.offset for each in reading)]
-    assert offsets == sorted(set(offsets))
-    assert {*DEAD, *LEFT, *range(COUNT - BATCH, COUNT)} - {*range(first)} <= set(offsets)
+    check_offsets(reading, [first, *(each.offset for each in reading)])
+
+
+def check_following(reading: LogReading, first: int) -> None:
+    """Make sure of the same of a reading that does not end, up to the message behind all of them."""
+    offsets = [first]
+    while offsets[-1] < COUNT:
+        offsets.append(next(reading).offset)
+    check_offsets(reading, offsets)
+
+
+def check_offsets(reading: LogReading, offsets: list[int]) -> None:
+    """Make sure that what was read is all that lives, and that its gaps are what was not."""
+    check_lives(offsets)
     assert reading.damage == []
     gone = {offset for gap in reading.gaps for offset in gap}
     assert gone.isdisjoint(offsets)
+
+
+def check_lives(offsets: list[int]) -> None:
+    """Make sure that offsets are in order, and those of all messages that live are among them."""
+    assert offsets == sorted(set(offsets))
+    assert {*DEAD, *LEFT, *range(COUNT - BATCH, COUNT)} - {*range(offsets[0])} <= set(offsets)
 
 
 def check_whole(path: Path) -> None:
@@ -101,19 +123,57 @@ def test_an_owner_that_is_killed_anywhere_in_a_merge_leaves_all_that_lives(tmp_p
 
         with child(own) as owner:
             ready.wait()
-            with PersistentQueue(path, mode="shared", group="slow") as slow, slow.read() as reading:
-                first = next(reading).offset
+            with (
+                PersistentQueue(path, mode="shared", group="slow") as slow,
+                slow.read() as reading,
+                slow.read(follow=True) as following,
+            ):
+                first, followed = next(reading).offset, next(following).offset
                 goes.send()
                 endings.append(owner.wait())
                 check_read(reading, first)
+                assert slow.put(payload_of(COUNT)) == COUNT
+                check_following(following, followed)
                 expected = [(offset, payload_of(offset), 2) for offset in LEFT]
-                expected += [(offset, payload_of(offset), 1) for offset in range(COUNT - BATCH, COUNT)]
+                expected += [(offset, payload_of(offset), 1) for offset in range(COUNT - BATCH, COUNT + 1)]
                 assert taken_from(slow) == expected
         ready.close()
         goes.close()
         check_whole(path)
     assert set(endings) == {-signal.SIGKILL, 0}
     assert len(endings) > 10
+
+
+@pytest.mark.timeout(300)
+def test_a_tail_that_follows_shows_all_that_lives_while_one_owner_after_the_other_is_killed_in_a_merge(
+    tmp_path: Path,
+) -> None:
+    """It reads on between them; each owner continues what the one before has left."""
+    path, endings = tmp_path / "queue", list[int]()
+    make(path)
+
+    def own() -> None:
+        with PersistentQueue(path, mode="exclusive") as queue, killed_at(len(endings) + 1):
+            queue.compact()
+
+    with started("tail", path, "--from", "earliest", "--follow", "--json") as tail:
+        assert isinstance(tail.stdout, FileIO)
+        lines = BufferedReader(tail.stdout, LINE_BYTES)  # what is not read yet keeps it in an old file
+        offsets = [json.loads(lines.readline())["offset"]]
+        while 0 not in endings:
+            assert len(endings) < CALLS_MAX
+            with child(own) as owner:
+                endings.append(owner.wait())
+            offsets += [json.loads(lines.readline())["offset"] for _ in range(5)]
+        with PersistentQueue(path, mode="exclusive") as queue:
+            assert queue.put(payload_of(COUNT)) == COUNT
+        while offsets[-1] < COUNT:
+            offsets.append(json.loads(lines.readline())["offset"])
+        assert tail.poll() is None
+    check_lives(offsets)
+    assert set(endings) == {-signal.SIGKILL, 0}
+    assert len(endings) > 5
+    check_whole(path)
 
 
 def test_two_processes_and_two_threads_that_merge_at_once_lose_nothing(tmp_path: Path) -> None:
