@@ -122,7 +122,7 @@ PROGRAMMES = (
     ),
     Programme(
         "bit-flips",
-        "every bit of a queue of three data files, flipped",
+        "every bit of small queues, flipped",
         "a naive log loses data in silence in 3,904 of 3,904",
         "make bit-flips",
     ),
