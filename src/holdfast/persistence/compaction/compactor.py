@@ -139,10 +139,11 @@ class Compactor:
         runs: list[_Planned] = []
         row: list[_Candidate] = []
         for each in self._candidates(now):
+            if isinstance(each, str) or (row and now.live_in(row[-1].end, each.name.first_offset)):
+                runs += self._divided(row)  # behind it is what stays, or a gap that some group misses
+                row = []
             if isinstance(each, str):
                 self._keep(each)
-                runs += self._divided(row)
-                row = []
             else:
                 row.append(each)
                 self._live_bytes += each.live_bytes
