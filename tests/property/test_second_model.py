@@ -380,7 +380,16 @@ def gone_by_age(judge: Judge) -> None:
     judge.told(Call("read", later(9), {"start": 0}), Answer(([Seen(2, b"c")], [(0, 2)], 0)))
 
 
-@pytest.mark.parametrize("right", [all_that_matches, gone_by_age, released_while_the_log_is_read_anew, not_begun])
+def put_into_a_large_spare(judge: Judge) -> None:
+    """Put what begins a data file in a spare that is larger than the option."""
+    configured(judge, max_bytes=2**27)
+    judge.told(Call("put", NOW, {"payload": b"c", "files": [(0, 2**26), (2, 2**27)]}), Answer(2))
+
+
+RIGHT = [all_that_matches, gone_by_age, released_while_the_log_is_read_anew, not_begun, put_into_a_large_spare]
+
+
+@pytest.mark.parametrize("right", RIGHT)
 def test_the_judge_allows_what_the_documentation_allows(right: Callable[[Judge], None]) -> None:
     """Histories that it has refused, though the page leaves them open."""
     judge = Judge()

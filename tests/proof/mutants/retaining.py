@@ -32,6 +32,14 @@ RETAINING = (
         "retention",
     ),
     Mutation(
+        "decision-taken-for-a-put",
+        "The commit of a transaction without messages lets a clock that has jumped make every file old.",
+        "persistence/log/segment_writer.py",
+        "        timestamp = now if count else self._timestamp_ns  #",
+        "        timestamp = now  #",
+        "retention",
+    ),
+    Mutation(
         "skipped-uncounted",
         "Messages that a group has skipped are finished, and nothing counts them.",
         "persistence/groups/position_run.py",

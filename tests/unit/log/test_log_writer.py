@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import CommitUnknownError, DiskFullError, PoisonedError, RecordTooLargeError, StorageError
+from holdfast import CommitUnknownError, DiskFullError, FencedError, PoisonedError, RecordTooLargeError, StorageError
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.log import segment_writer
@@ -45,6 +45,18 @@ def test_a_mark_that_cannot_be_written_is_taken_back(parts: LogParts) -> None:
     assert writer.append(b"b") == 1
     writer.sync()
     assert count_after_restart(parts) == 2
+
+
+def test_a_writer_of_decisions_alone_finds_out_that_its_file_was_removed(parts: LogParts) -> None:
+    """They have the time of the last message, and the clock runs on."""
+    writer = parts.writer()
+    writer.append(b"a")
+    writer.sync()
+    (name,) = parts.files().names()
+    parts.storage.remove(parts.directory.data_file(name))
+    parts.clock.advance(1)
+    with pytest.raises(FencedError):
+        writer.append_batch([], decision=DECISION)
 
 
 def test_behind_a_sealed_file_no_mark_is_needed(parts: LogParts) -> None:
