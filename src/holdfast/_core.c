@@ -4,7 +4,7 @@
    defines it: same arguments, all by position, same results, same bytes. Where a twin raises struct.error for a number
    that does not fit, these raise OverflowError. docs/format.md describes the bytes.
 
-   The GIL: kept for all that is short. A checksum of RELEASE_BYTES or more and a write of more than KEEP_BYTES drop it.
+   The GIL: kept for all that is short. Long checksums and large writes drop it; small writes do so in shared time.
 
    Nothing here opens, syncs or truncates, and `write` is called by OsFile.write_at alone. */
 
@@ -18,11 +18,13 @@
 #include <string.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #define INTERFACE 1 /* compiled.py: raised with each change of a function's arguments or results */
 
 enum { RELEASE_BYTES = 32 * 1024 }; /* a checksum of less takes less time than handing the GIL over and back */
-enum { KEEP_BYTES = 4096 };         /* into the page cache: handing the GIL over makes eight threads slower than one */
+enum { KEEP_BYTES = 4096 };         /* into the page cache: handing the GIL over takes longer than the write */
+enum { ROUND_NS = 1000 * 1000, SHARED_NS = 150 * 1000 }; /* the shared time begins each round */
 enum { ON_STACK = 16 };             /* buffers of one write that need no memory */
 
 /* Proofs print it, and fail if it is zero. Changed with the GIL held only. */
@@ -223,7 +225,6 @@ static inline uint64_t get64(const uint8_t *at) { return get32(at) | (uint64_t)g
 /* -- Checksums ---------------------------------------------------------------------------------------------------- */
 
 #define ARGUMENTS PyObject *module, PyObject *const *arguments, Py_ssize_t given
-
 typedef uint32_t Sum(uint32_t, const uint8_t *, size_t);
 
 static PyObject *checksum(const char *name, Sum *sum, PyObject *const *arguments, Py_ssize_t given)
@@ -332,14 +333,13 @@ static PyObject *encode_messages(ARGUMENTS)
         if (status < 0 || PyList_Append(buffers, payload) < 0)
             goto failed;
     }
-    Py_XDECREF(headers);
-    Py_DECREF(payloads);
-    return buffers;
+    goto done;
 failed:
+    Py_CLEAR(buffers);
+done:
     Py_XDECREF(headers);
     Py_XDECREF(payloads);
-    Py_XDECREF(buffers);
-    return NULL;
+    return buffers;
 }
 
 /* -- Frames: scanning --------------------------------------------------------------------------------------------- */
@@ -538,9 +538,8 @@ static PyObject *find_messages(ARGUMENTS)
                 || append_number(bounds, (uint64_t)frame.end) < 0)
                 return NULL;
             index++;
-        } else {
-            has_others = 1;
         }
+        has_others |= frame.kind != KIND_MESSAGE;
         scan.at = frame.end;
     }
     return scanned(&scan, index, is_good, has_others);
@@ -548,12 +547,11 @@ static PyObject *find_messages(ARGUMENTS)
 
 /* -- Entries of position files ------------------------------------------------------------------------------------ */
 
-enum { ENTRY_BYTES = 64, ENTRY_BODY_AT = 4 };
+enum { ENTRY_BYTES = 64, ENTRY_BODY_AT = 4, ENTRY_FIELDS = 12 };
 
 /* kind, flags, delivery count, number, synced mark, sequence, first, count, timestamp, delivery, end, generation */
 static const int entry_places[] = {4, 5, 6, 8, 12, 16, 24, 32, 40, 48, 56, 60};
 static const int entry_widths[] = {1, 1, 2, 4, 4, 8, 8, 8, 8, 8, 4, 4};
-enum { ENTRY_FIELDS = 12 };
 
 static PyObject *pack_entry(ARGUMENTS)
 {
@@ -610,23 +608,29 @@ static Py_ssize_t collect(PyObject *buffers, Py_ssize_t count, struct iovec *vec
     return total;
 }
 
-static ssize_t write_vectors(int fd, const struct iovec *vectors, Py_ssize_t count, off_t position, int keeps)
+/* Whether a small write drops the GIL, too. A thread that waits for it needs several chances: a single one wakes it too
+   late, and its wait of 5 ms for a switch begins anew. With none, it waits that long for each switch between others. */
+static int is_shared_time(void)
+{
+    struct timespec now;
+    return clock_gettime(CLOCK_MONOTONIC, &now) == 0 && now.tv_nsec % ROUND_NS < SHARED_NS;
+}
+
+static ssize_t write_vectors(int fd, const struct iovec *vectors, Py_ssize_t count, off_t position, int is_small)
 {
     ssize_t done;
     do {
-        PyThreadState *state = keeps ? NULL : PyEval_SaveThread();
+        PyThreadState *state = is_small && !is_shared_time() ? NULL : PyEval_SaveThread();
         done = pwritev(fd, vectors, (int)count, position);
-        int number = errno;
         if (state != NULL)
-            PyEval_RestoreThread(state);
-        errno = number;
+            PyEval_RestoreThread(state); /* it leaves errno as it is */
     } while (done < 0 && errno == EINTR && PyErr_CheckSignals() == 0);
     if (done < 0 && !PyErr_Occurred())
         PyErr_SetFromErrno(PyExc_OSError);
     return done;
 }
 
-/* write(descriptor, buffers, position) -> bytes written: os.pwritev, but a small write keeps the GIL. */
+/* write(descriptor, buffers, position) -> bytes written: os.pwritev, but most small writes keep the GIL. */
 static PyObject *write_buffers(ARGUMENTS)
 {
     if (begin("write", given, 3) < 0)
@@ -643,10 +647,8 @@ static PyObject *write_buffers(ARGUMENTS)
     Py_buffer few_views[ON_STACK], *views = few_views, *many = NULL;
     if (count > ON_STACK) {
         views = many = PyMem_Malloc((size_t)count * (sizeof *views + sizeof *vectors));
-        if (many == NULL) {
-            Py_DECREF(buffers);
-            return PyErr_NoMemory();
-        }
+        if (many == NULL)
+            return Py_DECREF(buffers), PyErr_NoMemory();
         vectors = (struct iovec *)(many + count);
     }
     for (Py_ssize_t i = 0; i < count; i++)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import sys
+import threading
+import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +46,23 @@ def test_without_reservations_the_file_gets_its_size_all_the_same(
     assert file.read_at(30, 0) == b"0123456789" + bytes(10)
     file.allocate(5)
     assert file.size() == 20
+    file.close()
+
+
+def test_a_thread_gets_its_turn_beside_small_writes(file: OsFile) -> None:
+    """Within milliseconds, though the writer never waits: the switch interval has no part in that here."""
+    interval, has_run = sys.getswitchinterval(), threading.Event()
+    waiter = threading.Timer(0.01, has_run.set)
+    sys.setswitchinterval(60.0)
+    try:
+        waiter.start()
+        deadline = time.monotonic() + 10.0
+        while not has_run.is_set() and time.monotonic() < deadline:
+            file.write_at([b"small"], 0)
+    finally:
+        sys.setswitchinterval(interval)
+    assert has_run.is_set()
+    waiter.join()
     file.close()
 
 

@@ -133,8 +133,8 @@ class Storage(Protocol):
 
 
 _write: Callable[[int, Sequence[bytes], int], int] = compiled_form("write", os.pwritev)
-"""The compiled form keeps the GIL during a write of up to 4 KiB: a thread that it is handed to often waits for a lock
-that the writer holds."""
+"""The compiled form keeps the GIL during most writes of up to 4 KiB: a thread that it is handed to often waits for a
+lock that the writer holds."""
 
 
 class OsFile:
