@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Full, PersistentQueue
-from proof.second_model.facts import SECOND_NS, DisagreementError, Now
+from proof.second_model.facts import SECOND_NS, DisagreementError, Now, TooManyStatesError
 from proof.second_model.history import Answer, Call, Seen
 from proof.second_model.judge import Judge
 from proof.second_model.runs import full_at_once, judged_history
@@ -372,6 +372,14 @@ def all_that_matches(judge: Judge) -> None:
     judge.told(Call("qsize", NOW), Answer(0))
 
 
+def passes_over(judge: Judge, seconds: int = 9) -> None:
+    """Do a pass over a file that begins with the first message, and the active one that begins with the fourth."""
+    configured(judge, max_lag_age=3)
+    files = [(0, 2**18), (3, 2**18)]
+    told = {"before": files, "files": files, "begun": ["default"]}
+    judge.told(Call("pass_over", later(seconds), told), Answer())
+
+
 def gone_by_age(judge: Judge) -> None:
     """Read nothing of what is older than retention keeps it, by the newest message of the queue."""
     configured(judge, retain_age=3)
@@ -395,6 +403,30 @@ def test_the_judge_allows_what_the_documentation_allows(right: Callable[[Judge],
     judge = Judge()
     put_two(judge)
     right(judge)
+
+
+def test_the_judge_gives_up_rather_than_follow_some_of_the_possible_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right state may be among those that it does not follow: it says so, and refuses nothing any more."""
+    monkeypatch.setattr("proof.second_model.judge.STATES_MAX", 1)
+    judge = Judge()
+    put_two(judge)
+    judge.told(Call("put", later(9), {"payload": b"c"}), Answer(2))
+    judge.told(Call("put", later(9), {"payload": b"d"}), Answer(3))
+    judge.told(Call("get", later(9)), Answer([b"a"]))
+    judge.told(Call("get", later(9)), Answer([b"b"]))
+    judge.told(Call("put", later(13), {"payload": b"e"}), Answer(4))
+    with pytest.raises(TooManyStatesError):
+        passes_over(judge, 13)
+    for each in (judge, judge.copy()):
+        each.told(Call("get", later(13)), Answer([b"none"]))
+
+
+def test_a_history_with_too_many_possible_states_is_ended_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no disagreement: a run says how many were ended so."""
+    monkeypatch.setattr("proof.second_model.judge.STATES_MAX", 1)
+    runs = [judged_history(seed, STEPS) for seed in HISTORIES]
+    assert [run.trace for run in runs] == [None] * len(runs)
+    assert 0 < sum(run.was_cut for run in runs) < len(runs)
 
 
 @pytest.mark.parametrize("ends", ["commit", "prepare"])

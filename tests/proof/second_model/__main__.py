@@ -10,6 +10,7 @@ from functools import partial
 import click
 
 from proof import scoreboard
+from proof.second_model.judge import STATES_MAX
 from proof.second_model.runs import Run, judged_history
 
 #: So many histories are one task of a process.
@@ -34,20 +35,22 @@ def judged(calls: int, seed: int) -> tuple[int, Run]:
 def main(histories: int, seed: int, calls: int, processes: int) -> None:
     """Judge histories; the first one that the documentation does not allow is printed whole."""
     run_of_all, began = scoreboard.Run("second-model"), time.monotonic()
-    call_count, crash_count, disagreements = 0, 0, 0
+    call_count, crash_count, cut_count, disagreements = 0, 0, 0, 0
     with ProcessPoolExecutor(processes, initializer=silent) as pool:
         seeds = range(seed, seed + histories)
         for number, run in pool.map(partial(judged, calls), seeds, chunksize=TASK_HISTORIES):
             call_count += run.call_count
             crash_count += run.crash_count
+            cut_count += run.was_cut
             if run.trace is not None:
                 disagreements += 1
                 click.echo(f"seed {number}: {run.trace if disagreements == 1 else run.verdict}")
     seconds = time.monotonic() - began
     click.echo(f"{histories:,} histories, seeds {seed} to {seed + histories - 1}; {crash_count:,} crashes")
     click.echo(f"{call_count:,} calls judged in {seconds:.0f} s, {call_count / seconds:,.0f} a second")
+    click.echo(f"{cut_count:,} histories were ended early: more than {STATES_MAX} states were possible")
     click.echo(f"{disagreements} disagreements: {'FAILED' if disagreements else 'ok'}")
-    covered = {"histories": histories, "calls": call_count, "crashes": crash_count}
+    covered = {"histories": histories, "calls": call_count, "crashes": crash_count, "ended early": cut_count}
     run_of_all.record(covered, violations=disagreements)
     sys.exit(1 if disagreements else 0)
 

@@ -21,6 +21,10 @@ class DisagreementError(AssertionError):
     """The queue has answered what the documentation does not allow; says which sentence."""
 
 
+class TooManyStatesError(Exception):
+    """A history leaves more states possible than the judge follows, which says no more of it."""
+
+
 class Span(NamedTuple):
     """A number that lies between two others, both included."""
 

@@ -1,11 +1,12 @@
 """The judge: follows a history, call by call, and says where an answer is not allowed."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from proof.second_model.facts import DisagreementError, Group, State, with_settings
+from proof.second_model.facts import DisagreementError, Group, State, TooManyStatesError, with_settings
 from proof.second_model.history import Answer, Call
 from proof.second_model.rules import (
     configuring,
@@ -51,7 +52,7 @@ ERRORS = {"Empty", "Full", "StaleReceiptError", "LeaseExpiredError", "Transactio
 ERRORS |= {"TransactionNotFoundError", "GroupNotFoundError", "QueueLockedError", "ConfigError"}
 ERRORS |= {"RecordTooLargeError", "UsageError", "ShutDown", "ClosedError"}
 
-#: More states than this that one history leaves possible are not followed.
+#: Of a history that leaves more states possible than this nothing more is said: the right one may be among the others.
 STATES_MAX = 64
 
 LONG_RUN = re.compile(r"(.)\1{20,}")
@@ -64,6 +65,7 @@ class Judge:
         state = with_settings(State(group, groups={"default": Group(), group: Group()}), given or {})
         self.states: tuple[State, ...] = (replace(state, dedup_max=state.options.dedup_max),)
         self.calls: list[tuple[Call, Answer]] = []
+        self.gave_up = False
 
     @property
     def has_bytes_bound(self) -> bool:
@@ -71,8 +73,30 @@ class Judge:
         return any(state.options.max_bytes is not None for state in self.states)
 
     def told(self, call: Call, answer: Answer) -> None:
-        """Follow one call; raise DisagreementError where no state allows its answer."""
+        """Follow one call; raise DisagreementError where no state allows its answer.
+
+        Raises
+        ------
+        TooManyStatesError
+            Too many states are possible behind it: all later calls are allowed.
+        """
+        if self.gave_up:
+            return
         self.calls.append((call, answer))
+        with self.giving_up():
+            self.states = self.states_after(call, answer)
+
+    @contextmanager
+    def giving_up(self) -> Iterator[None]:
+        """Say no more once too many states are possible."""
+        try:
+            yield
+        except TooManyStatesError:
+            self.gave_up = True
+            raise
+
+    def states_after(self, call: Call, answer: Answer) -> tuple[State, ...]:
+        """Return the states that are possible behind a call."""
         after: list[State] = []
         refusals: list[str] = []
         for state in self.states:
@@ -82,7 +106,7 @@ class Judge:
                 refusals.append(str(error))
         if not after:
             raise DisagreementError("\n  ".join([str(call), *dict.fromkeys(refusals)]))
-        self.states = unique(after)
+        return unique(after)
 
     def may_be_before_or_after(self, attempted: Iterable[tuple[Call, Answer]]) -> None:
         """Leave open whether a call has happened that did not return: each of the answers it may have given, or none.
@@ -90,23 +114,26 @@ class Judge:
         "A put whose own process was killed may have happened or not" (transactions.md, "Submitted batches");
         durability.md, promise 2: wholly there or wholly absent.
         """
+        if self.gave_up:
+            return
         states = list(self.states)
-        for call, answer in attempted:
-            for state in self.states:
-                try:
-                    states += step(state, call, answer)
-                except DisagreementError:
-                    continue
-                states += transacting.cut_off(state, call, answer)
-                states += taking.cut_off(state, call, answer)
-                states += purging.cut_off(state, call, answer)
-                states += configuring.cut_off(state, call, answer)
-        self.states = unique(states)
+        with self.giving_up():
+            for call, answer in attempted:
+                for state in self.states:
+                    try:
+                        states += step(state, call, answer)
+                    except DisagreementError:
+                        continue
+                    states += transacting.cut_off(state, call, answer)
+                    states += taking.cut_off(state, call, answer)
+                    states += purging.cut_off(state, call, answer)
+                    states += configuring.cut_off(state, call, answer)
+            self.states = unique(states)
 
     def copy(self) -> "Judge":
         """Return a judge that knows the same and goes its own way."""
         other = Judge()
-        other.states, other.calls = self.states, list(self.calls)
+        other.states, other.calls, other.gave_up = self.states, list(self.calls), self.gave_up
         return other
 
     def trace(self) -> str:
@@ -171,14 +198,16 @@ def at_the_edge(state: State, call: Call) -> tuple[State, ...]:
             states = (*states, *(aborted(one, number, call.now) for one in states))
     for course in state.own.courses.values():
         if course.lease is not None and course.receipt is not None and call.now.mono >= course.lease.low:
-            states = (*states, *(ran_out(one, course.receipt, call.now) for one in states[:STATES_MAX]))
+            states = unique((*states, *(ran_out(one, course.receipt, call.now) for one in states)))
     return states
 
 
 def unique(states: Iterable[State]) -> tuple[State, ...]:
-    """Return different states, the first ones."""
+    """Return different states."""
     found: list[State] = []
     for state in states:
-        if state not in found and len(found) < STATES_MAX:
+        if state not in found:
             found.append(state)
+        if len(found) > STATES_MAX:
+            raise TooManyStatesError
     return tuple(found)

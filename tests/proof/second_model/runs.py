@@ -15,7 +15,7 @@ from holdfast.queue.engine import consumer_lag
 from holdfast.queue.owner.machine import Machine
 from holdfast.queue.owner.parked import is_space
 from holdfast.queue.producer.capacity import Capacity
-from proof.second_model.facts import DisagreementError
+from proof.second_model.facts import DisagreementError, TooManyStatesError
 from proof.second_model.histories import Player
 from proof.second_model.witness import watching
 from support.builders.handles import no_passes
@@ -30,6 +30,7 @@ class Run:
     call_count: int
     crash_count: int
     trace: str | None
+    was_cut: bool = False  # ended early, as the judge gave up
 
     @property
     def verdict(self) -> str:
@@ -60,13 +61,18 @@ def full_at_once() -> Iterator[None]:
 
 
 def judged_history(seed: int, step_count: int) -> Run:
-    """Play one history to its end, or to the first answer that is not allowed; without passes of retention."""
+    """Play one history, without passes of retention.
+
+    It goes to its end, or to the first answer that is not allowed, or until too many states are possible.
+    """
     with watching() as watch, full_at_once(), small_steps(), machine_links() as machines, no_passes():
         player = Player(seed, machines)
         try:
             player.play(step_count)
         except DisagreementError:
             return Run(watch.call_count, player.crash_count, watch.disagreements[0])
+        except TooManyStatesError:
+            return Run(watch.call_count, player.crash_count, None, was_cut=True)
         finally:
             player.queue.close()
         return Run(watch.call_count, player.crash_count, None)
