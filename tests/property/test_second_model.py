@@ -388,6 +388,17 @@ def gone_by_age(judge: Judge) -> None:
     judge.told(Call("read", later(9), {"start": 0}), Answer(([Seen(2, b"c")], [(0, 2)], 0)))
 
 
+def skipped_in_front_of_files_that_are_gone(judge: Judge) -> None:
+    """Skip what a group has in hand of an old file, as that of the younger message behind it is gone."""
+    judge.told(Call("get", NOW), Answer([b"a"]))
+    judge.told(Call("receive", NOW), Answer([Seen(1, b"b", 1, 1)]))
+    judge.told(Call("put", later(9), {"payload": b"c"}), Answer(2))
+    judge.told(Call("get", later(9)), Answer([b"c"]))
+    judge.told(Call("put", later(9), {"payload": b"d"}), Answer(3))
+    passes_over(judge)
+    judge.told(Call("reject", later(9), {"receipts": [1]}), Answer(error="LeaseExpiredError"))
+
+
 def put_into_a_large_spare(judge: Judge) -> None:
     """Put what begins a data file in a spare that is larger than the option."""
     configured(judge, max_bytes=2**27)
@@ -395,6 +406,7 @@ def put_into_a_large_spare(judge: Judge) -> None:
 
 
 RIGHT = [all_that_matches, gone_by_age, released_while_the_log_is_read_anew, not_begun, put_into_a_large_spare]
+RIGHT += [skipped_in_front_of_files_that_are_gone]
 
 
 @pytest.mark.parametrize("right", RIGHT)

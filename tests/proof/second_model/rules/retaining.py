@@ -10,6 +10,7 @@ from proof.second_model.history import Answer, Call
 from proof.second_model.rules.configuring import with_what_has_ended
 from proof.second_model.rules.purging import perhaps_gone
 from proof.second_model.rules.putting import may_have_ended
+from proof.second_model.rules.replaying import kept
 from proof.second_model.rules.transitions import finished, read_anew, settled
 
 PASS = 'retention.md "Groups that are too far behind"'
@@ -32,7 +33,8 @@ def ends_of_lag(state: State, call: Call) -> list[int]:
     """Return up to where the group may have to skip.
 
     A bound of bytes is always that of one byte, so every file that has anything behind it is outside. Of an age
-    it is open how much is known: "as young as the file behind it".
+    it is open how much is known: "as young as the one behind it". Files between those that are there may be gone. So
+    the newest message of a file is what is kept in front of the next one, or what its name says, or a later one.
     """
     last = max((first for first, _ in call["files"]), default=0)
     if state.options.max_lag_bytes is not None:
@@ -42,7 +44,9 @@ def ends_of_lag(state: State, call: Call) -> list[int]:
     now = min(call.now.wall, state.messages[-1].put_at)
     oldest = now - round(state.options.max_lag_age * SECOND_NS)
     begins = sorted({first for first, _ in (*call["before"], *call["files"])})
-    return [0] + [first for first in begins if 0 < first <= last and state.messages[first - 1].put_at < oldest]
+    there = kept(state, call.now).union(begins) - {len(state.messages)}
+    end = min((offset for offset in there if state.messages[offset].put_at >= oldest), default=last)
+    return [0] + [first for first in begins if 0 < first <= min(last, end)]
 
 
 def skipped_in(state: State, end: int, call: Call) -> State:
