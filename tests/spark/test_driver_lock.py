@@ -15,6 +15,7 @@ from holdfast import PersistentQueue, QueueLockedError
 from holdfast.arrow.draining import driver_wait
 from holdfast.arrow.draining.queue_drain import make_group
 from holdfast.spark import drain
+from holdfast.spark.draining.drainer import SparkEngine
 from holdfast.spark.draining.driver_lock import DriverLock
 from support.processes.children import Signal, child
 from support.spark.drain_faults import GROUP, note, noted
@@ -89,12 +90,12 @@ def test_the_lock_is_let_go_before_that_of_the_drain(tmp_path: Path, monkeypatch
     PersistentQueue(tmp_path / "q", mode="exclusive").close()
     owned: list[bool] = []
 
-    def release(_: DriverLock) -> None:
+    def release(_: SparkEngine, queue: PersistentQueue) -> None:
         with pytest.raises(QueueLockedError):
-            drain(tmp_path / "q", SimpleNamespace(), pytest.fail, group=GROUP)  # type: ignore[arg-type]
+            drain(queue.path, SimpleNamespace(), pytest.fail, group=GROUP)  # type: ignore[arg-type]
         owned.append(True)
 
-    monkeypatch.setattr(DriverLock, "release", release)
+    monkeypatch.setattr(SparkEngine, "release", release)
     drain(tmp_path / "q", SimpleNamespace(), pytest.fail, group=GROUP)  # type: ignore[arg-type]
     assert owned == [True]
 
