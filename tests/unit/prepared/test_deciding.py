@@ -9,6 +9,7 @@ from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from support.builders.clocks import FakeClock
 from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
 from support.owners.machine_link import machine_links
+from support.processes.log_handlers import text_said
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 from support.workloads.half_commits import ASIDE, NEITHER, voted
@@ -83,7 +84,7 @@ def test_a_commit_whose_memory_cannot_be_written_stands_and_the_next_opening_doe
     prepare(queue, "both", "t")
     with refusing(storage, "write_at", "prepared/decided"):
         assert queue.commit_prepared("t") == range(2, 3)
-    assert "the next opening" in caplog.text
+    assert "the next opening" in text_said(caplog)
     assert waiting(queue) == [b"two", b"new"]
     for end in (kill, cut_power):
         storage = end(storage, queue)
@@ -104,7 +105,7 @@ def test_what_cannot_be_let_go_of_stays_in_doubt_until_it_can(
     with aside:
         with refusing(storage, "remove", ".batch"):
             assert len(aside.prepared()) == 1
-        assert "stays in doubt" in caplog.text
+        assert "stays in doubt" in text_said(caplog)
         assert aside.prepared() == []
         assert waiting(aside) == NEITHER[1]
 

@@ -29,6 +29,7 @@ from holdfast.queue.queues_joint_commits import QueuesJointCommits
 from support.builders.clocks import FakeClock
 from support.builders.joint import damage, file_part
 from support.builders.transactions import prepared_ids, waiting
+from support.processes.log_handlers import text_said
 from support.storages.faults import FaultPlan
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
@@ -377,7 +378,7 @@ def test_a_document_that_cannot_be_read_leaves_everything_in_doubt(
         commits.commit("job", 1, names)
     with caplog.at_level(logging.ERROR, "holdfast"):
         assert prepared_of(storage, A) == ["x-1", "z-1"]
-    assert "joint.json" in caplog.text
+    assert "joint.json" in text_said(caplog)
     with opened(storage, A) as queue, pytest.raises(CorruptionError):
         queue.joint_commits.abort("job", 1)
 
@@ -447,4 +448,4 @@ def test_a_commit_counts_though_the_document_cannot_be_shortened(
     monkeypatch.setattr(JointFile, "end", refused)
     commits.commit("job", 1, names)
     assert in_both(storage) == {"a": [b"x-1", b"z-1"], "b": [b"y-1"]}
-    assert "stays in the document until the next one: no space left" in caplog.text
+    assert "stays in the document until the next one: no space left" in text_said(caplog)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import AsyncQueueService, ConfigError, FlushPolicy, PersistentQueue, QueueService
+from support.processes.log_handlers import text_said
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_the_file_counts_for_every_process_and_every_queue_that_is_there(
         orders = service.queue("orders")
         assert (orders.settings["maxsize"], orders.settings["max_deliveries"]) == (5, None)
         assert orders.get() == "one"
-    assert caplog.text.count("from now on") == 1  # the group had not begun, and is made with its own
+    assert text_said(caplog).count("from now on") == 1  # the group had not begun, and is made with its own
     with PersistentQueue(data / "orders", mode="exclusive") as raw:
         assert (raw.maxsize, raw.settings["max_deliveries"]) == (5, None)
     configure(data, "[queues.orders]\nmaxsize = 6\n")

@@ -9,6 +9,7 @@ from holdfast import CommitUnknownError, StorageError
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.transactions.transaction_state import State
 from support.builders.transactions import INVOICES, kill, open_queue, prepare, prepared_ids, waiting
+from support.processes.log_handlers import text_said
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -106,7 +107,7 @@ def test_a_part_that_cannot_be_undone_stays_in_doubt_until_its_queue_is_reopened
         pytest.raises(StorageError),
     ):
         tx.commit()
-    assert "stays in doubt" in caplog.text
+    assert "stays in doubt" in text_said(caplog)
     left = kill(storage, orders, invoices)
     with open_queue(left) as orders, open_queue(left, INVOICES) as invoices:
         assert [waiting(each) for each in (orders, invoices)] == [[], []]
