@@ -50,6 +50,8 @@ class FakeMembership:
         Set when a take finds nothing.
     meanwhile : callable
         Called by a take that finds nothing.
+    settling : callable
+        Called by a request that settles or extends.
     left : Left or Exception
         What the owner says is left.
     """
@@ -61,6 +63,7 @@ class FakeMembership:
         self.own_queue: Any = None
         self.waits = threading.Event()
         self.meanwhile: Callable[[], object] = lambda: None
+        self.settling: Callable[[], object] = lambda: None
         self.left: Left | Exception = Left({"not_taken": 2})
         self.looks_until = math.inf
         self.was_woken = 0
@@ -85,8 +88,9 @@ class FakeMembership:
                 raise batch
             first, self._offset = self._offset, self._offset + len(batch)
             return Answer(Taken([(first + at, 0, b"", 1) for at in range(len(batch))], LEASE, 3), batch, is_kept=True)
-        if isinstance(request, Settle) and self.refusals:
-            refusal = self.refusals.pop(0)
+        if isinstance(request, Settle):
+            self.settling()
+            refusal = self.refusals.pop(0) if self.refusals else None
             if refusal is not None:
                 raise refusal
         if isinstance(request, Verb) and request.fields["verb"] == "left":
@@ -409,6 +413,23 @@ def test_a_lease_is_extended_at_the_owner_and_here(seconds: float | None, lease:
     delivery.extend(seconds)
     assert parts.membership.asked[-1].seconds == lease
     assert delivery.expires_at == parts.clock.monotonic() + lease
+
+
+def test_a_lease_that_runs_out_while_it_is_extended_is_named_to_an_owner_that_begins_meanwhile() -> None:
+    """So that owner remembers that it was taken away, and says so."""
+    parts = Parts([b"a"])
+    (delivery,) = parts.side.receive(1, 1.0)
+    named: list[int] = []
+
+    def begin() -> None:
+        parts.clock.advance(2 * LEASE)
+        parts.side.do_due(0.0)
+        assert delivery.has_expired
+        named.extend(parts.side.numbers_in_hand())
+
+    parts.membership.settling = begin
+    delivery.extend()
+    assert named == [delivery.number]
 
 
 # -- Settling and taking at once -------------------------------------------------------------------------------------

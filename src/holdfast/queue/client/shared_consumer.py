@@ -373,9 +373,10 @@ class SharedConsumer(DeliveriesInHand):
         self._membership.ask(Settle(self.group, verb, receipts_of(deliveries), seconds, why))
 
     def _ask_extend(self, deliveries: Sequence[Delivery], seconds: float | None = None) -> None:
-        """Ask the owner for longer leases."""
+        """Ask the owner for longer leases; it answers for one that has run out meanwhile, too."""
         try:
-            self._ask_settle("extend", deliveries, seconds)
+            with self.settling(deliveries):
+                self._ask_settle("extend", deliveries, seconds)
         except LeaseExpiredError as error:
             self.note_lost(deliveries, error)
             raise
