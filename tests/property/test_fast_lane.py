@@ -1,4 +1,4 @@
-"""The fast lane beside the general way: random work on two queues, one of which has only the general way."""
+"""The fast lane beside the general way: random work on two queues; one has only the general way."""
 
 import os
 import random

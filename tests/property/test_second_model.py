@@ -292,7 +292,7 @@ def what_does_not_match(judge: Judge) -> None:
 
 
 def nothing_without_an_answer(judge: Judge) -> None:
-    """Get nothing of which the expression cannot be evaluated."""
+    """Get nothing if its expression cannot be evaluated."""
     of_a_group_with_a_filter(judge)
     judge.told(Call("get", NOW), Answer([b"2"]))
     judge.told(Call("get", NOW), Answer(error="Empty"))

@@ -177,7 +177,7 @@ def test_a_tail_that_follows_shows_all_that_lives_while_one_owner_after_the_othe
 
 
 def test_two_processes_and_two_threads_that_merge_at_once_lose_nothing(tmp_path: Path) -> None:
-    """One merge is done at a time, whoever asks for it."""
+    """One merge is done at a time, whichever process or thread asks for it."""
     path, ready = tmp_path / "queue", Signal()
     make(path)
     merged: list[int] = []

@@ -127,7 +127,7 @@ def build() -> Victim:
         open_beside(queue, AUDIT, backoff=[]) as audit,
     ):
         _fill(queue, queue.stats().file_count + 2)
-        used = queue.stats().next_offset - 1  # what stands in files that are not the last one
+        used = queue.stats().next_offset - 1  # what is in files that are not the last one
         for handle in (audit, queue):
             handle.get_many(used, timeout=0)
         clock.advance(1)
@@ -151,7 +151,7 @@ def build_merged() -> Victim:
     with open_victim(storage, clock, file_bytes=MERGED_FILE_BYTES) as queue:
         queue.groups.create(AUDIT)
         _fill(queue, 3)
-        count = queue.stats().next_offset - 1  # what stands in files that are not the last one
+        count = queue.stats().next_offset - 1  # what is in files that are not the last one
         _finish_but(queue, count, DEAD, GIVEN_BACK)
         with open_beside(queue, AUDIT, backoff=[]) as audit:
             _finish_but(audit, count, (), (*GIVEN_BACK, *KEPT))

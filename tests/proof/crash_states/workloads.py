@@ -381,7 +381,7 @@ def waiting(life: Life) -> None:
 
 
 def sparse(life: Life) -> None:
-    """Three data files of which one message each lives: a dead letter, one that has failed, and one that has not."""
+    """Three data files, in each of them one message lives: a dead letter, one that has failed, and one that has not."""
     life.open()
     life.put_sparse(3)
     life.put(SMALL_BYTES)

@@ -360,7 +360,7 @@ class Player:
         return (lambda: pass_over(self.queue)) if self.group in self.groups() else self.takes()
 
     def merges(self) -> Callable[[], object]:
-        """Choose a merge, most times of a batch with a data file of its own, of which one message is in hand."""
+        """Choose a merge, most times of a batch with a data file of its own, with one message in hand."""
         queue = self.queue
 
         def compact() -> None:

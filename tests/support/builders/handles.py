@@ -48,7 +48,7 @@ def without_fast_lane(queue: PersistentQueue) -> PersistentQueue:
 def position_entries(queue: PersistentQueue) -> list[bytes]:
     """Return the entries of an open group's position file, without their checksums.
 
-    These depend on a number that each file draws by lot; that they are right is for whoever reads the file.
+    These depend on a number that each file draws by lot; that they are right is for the reader of the file.
     """
     store = queue._handle.require_read_side().progress_store
     if store is None:

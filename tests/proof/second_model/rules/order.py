@@ -43,7 +43,7 @@ def expiry(state: State, offset: int, now: Now) -> str:
 
 
 def is_passing(state: State, offset: int, now: Now) -> bool:
-    """Whether a message may become a dead letter, or be dropped or left out, when a consumer comes by."""
+    """Whether a message may become a dead letter, or be dropped or left out, when a consumer reaches it."""
     course = state.course(offset)
     if course.is_left_out:
         return True
