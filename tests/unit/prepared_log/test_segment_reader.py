@@ -80,23 +80,28 @@ class Segment:
 
 
 def nonce(number: int) -> bytes:
+    """Return a nonce."""
     return number.to_bytes(16, "big")
 
 
 def record(number: int, count: int) -> CommitRecord:
+    """Return a commit record."""
     return CommitRecord(f"t{number}", nonce(number), count, 7)
 
 
 def ids(content: SegmentContent) -> list[str]:
+    """Return the ids of whole entries."""
     return [each.commit_record.id for each in content.entries]
 
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Segment:
+    """Return an empty segment."""
     return Segment(tmp_path / "0000000001.log")
 
 
 def test_entries_and_ends_are_read_in_order(segment: Segment) -> None:
+    """Whole entries of any size, and what ended."""
     segment.put(1)
     segment.put(2, 0)
     segment.end(1)
@@ -113,11 +118,13 @@ def test_entries_and_ends_are_read_in_order(segment: Segment) -> None:
 
 
 def test_an_empty_segment_has_nothing(segment: Segment) -> None:
+    """Reserved space is no damage."""
     found = segment.read()
     assert (found.entries, found.ended, found.lost, found.end) == ([], {}, [], FRAMES_START)
 
 
 def test_a_torn_tail_does_not_count_nor_does_what_is_behind_it(segment: Segment) -> None:
+    """Above the witness a bad frame ends the segment."""
     segment.put(1)
     segment.sync()
     start, _ = segment.put(2)
@@ -128,6 +135,7 @@ def test_a_torn_tail_does_not_count_nor_does_what_is_behind_it(segment: Segment)
 
 
 def test_a_durable_mark_behind_it_tells_damage_from_a_torn_tail(segment: Segment) -> None:
+    """The marks of frames are witnesses too."""
     start, _ = segment.put(1)
     segment.mark = len(segment.content)  # synced; the mark at the start of the file is lost
     segment.put(2)
@@ -139,6 +147,7 @@ def test_a_durable_mark_behind_it_tells_damage_from_a_torn_tail(segment: Segment
 
 @pytest.mark.parametrize("where", ["begin", "message", "commit record"])
 def test_damage_in_an_entry_names_it(segment: Segment, where: str) -> None:
+    """The first frame or the last one knows the transaction."""
     start, end = segment.put(1)
     segment.put(2)
     segment.sync()
@@ -151,6 +160,7 @@ def test_damage_in_an_entry_names_it(segment: Segment, where: str) -> None:
 
 
 def test_damage_at_both_ends_of_an_entry_loses_what_cannot_be_named(segment: Segment) -> None:
+    """Then a transaction may be missing."""
     start, end = segment.put(1)
     segment.put(2)
     segment.sync()
@@ -161,6 +171,7 @@ def test_damage_at_both_ends_of_an_entry_loses_what_cannot_be_named(segment: Seg
 
 
 def test_damage_in_the_last_entry_is_told_from_space_that_was_never_written(segment: Segment) -> None:
+    """The synced end is a witness without frames behind it."""
     start, end = segment.put(1)
     segment.sync()
     found = segment.read(start + 40, end - 3)
@@ -168,6 +179,7 @@ def test_damage_in_the_last_entry_is_told_from_space_that_was_never_written(segm
 
 
 def test_a_damaged_end_may_have_been_any(segment: Segment) -> None:
+    """The entry that it ended looks undecided."""
     segment.put(1)
     start, end = segment.end(1)
     segment.sync()
@@ -178,6 +190,7 @@ def test_a_damaged_end_may_have_been_any(segment: Segment) -> None:
 
 
 def test_a_damaged_synced_end_is_left_out(segment: Segment) -> None:
+    """The frames count without it."""
     segment.put(1)
     segment.sync()
     found = segment.read(SYNCED_END_POSITION)
@@ -185,16 +198,19 @@ def test_a_damaged_synced_end_is_left_out(segment: Segment) -> None:
 
 
 def frame(kind: int, payload: bytes, flags: int) -> tuple[bytes, bytes]:
+    """Return a frame of any kind."""
     first, second = encode_frame(HEADER.salt, payload, index=0, durable_mark=0, timestamp_ns=1, kind=kind, flags=flags)
     return first, second
 
 
 def other_count() -> list[bytes]:
+    """Return an entry whose commit record names more messages."""
     buffers, _ = encode_entry(HEADER.salt, 0, [b"a"], {}, record(1, 2))
     return buffers
 
 
 def other_index() -> list[bytes]:
+    """Return an entry whose messages do not begin at 0, with another end."""
     name = b"t1"
     content = encode_messages(HEADER.salt, 4, 0, 7, {}, [b"a"], False, False)
     last = frame(KIND_SEAL, b"", 3)
@@ -216,6 +232,7 @@ def other_index() -> list[bytes]:
 def test_good_frames_that_make_no_entry_are_damage(
     segment: Segment, make: Callable[[], tuple[bytes, ...] | list[bytes]]
 ) -> None:
+    """Checksums alone make no entry."""
     start, end = segment.add(make())
     segment.put(2)
     segment.sync()
@@ -226,16 +243,18 @@ def test_good_frames_that_make_no_entry_are_damage(
 
 
 def test_a_segment_of_another_queue_is_refused(segment: Segment) -> None:
+    """As data files are."""
     segment.read()
     with pytest.raises(CorruptionError, match="belongs to another queue"):
         read_segment(OsStorage(), segment.path, bytes(16))
 
 
 def test_an_entry_that_is_damaged_later_is_refused_when_it_is_read(segment: Segment) -> None:
+    """Its messages are checked again."""
     segment.put(1)
     (entry,) = segment.read().entries
     segment.read(entry.messages_start + 33)
-    with pytest.raises(CorruptionError, match="transaction t1 in .* is damaged"):
+    with pytest.raises(CorruptionError, match=r"transaction t1 in .* is damaged"):
         list(entry_messages(OsStorage(), entry))
     moved = Entry(
         entry.path, 1, entry.salt, entry.position, entry.end, entry.commit_record_position,
@@ -246,6 +265,7 @@ def test_an_entry_that_is_damaged_later_is_refused_when_it_is_read(segment: Segm
 
 
 def test_frames_of_other_sizes_are_none(segment: Segment) -> None:
+    """No byte outside of a payload is read."""
     assert not segment.content[FRAMES_START:]
     with pytest.raises(ValueError, match="too short"):
         decode_begin(bytes(24))
