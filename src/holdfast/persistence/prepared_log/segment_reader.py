@@ -40,6 +40,7 @@ class DamagedEntry:
     id: str
     nonce: bytes
     timestamp_ns: int
+    sequence: int
     damage: Damage
 
 
@@ -75,6 +76,10 @@ class SegmentContent:
     lost: list[Damage] = field(default_factory=list)
     witness: int = FRAMES_START
     end: int = FRAMES_START
+
+    def all_entries(self) -> list[Entry | DamagedEntry]:
+        """Return the whole entries, and then those that are damaged."""
+        return [*self.entries, *self.damaged_entries]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,8 @@ def _synced_end_checksum(position: int, salt: int) -> int:
 def _note_damage(content: SegmentContent, bad: _Bad) -> None:
     damage = Damage(content.path, bad.position, bad.resume - bad.position, range(0), DAMAGED, bad.reason)
     if bad.nonce:
-        content.damaged_entries.append(DamagedEntry(bad.id, bad.nonce, bad.timestamp_ns, damage))
+        found = DamagedEntry(bad.id, bad.nonce, bad.timestamp_ns, content.header.sequence, damage)
+        content.damaged_entries.append(found)
     else:
         content.lost.append(damage)
 
