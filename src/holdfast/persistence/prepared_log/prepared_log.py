@@ -75,6 +75,7 @@ class PreparedLog:
         self._largest_bytes = largest_bytes
         self._check_fence = check_fence
         self._lock = threading.Lock()
+        self._removing = threading.Lock()  # around a removal and its sync
         self._poison = Poison("the prepared log", directory.prepared)
         self._writer: SegmentWriter | None = None
         self._earlier: list[int] = []  # segments before the last one, ascending
@@ -196,6 +197,11 @@ class PreparedLog:
                 and (now - each.since >= UNDECIDED_SECONDS or self._last - each.entry.sequence >= UNDECIDED_SEGMENTS)
             ]
 
+    @property
+    def has_ended_segments(self) -> bool:
+        """Whether :meth:`remove_ended` would remove a segment."""
+        return self._removable() is not None
+
     def messages(self, entry: Entry) -> Iterator[tuple[bytes, bytes]]:
         """Yield payload and encoded headers of each message; raises as :func:`entry_messages`."""
         return entry_messages(self._storage, entry)
@@ -239,22 +245,31 @@ class PreparedLog:
             file.truncate(entry.end)  # of an earlier opening: nothing behind it
 
     def remove_ended(self) -> None:
-        """Remove segments before the last one, oldest first, as long as nothing in them is undecided."""
-        while True:
-            with self._lock:
-                undecided = min((each.entry.sequence for each in self._waiting.values()), default=self._last + 1)
-                if self._is_stuck or not self._earlier or self._earlier[0] >= undecided:
-                    return
-                sequence = self._earlier[0]
-            try:
-                with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
-                    remove_segment(self._storage, self._directory, sequence)
-            except BaseException:
-                self._is_stuck = True  # a second sync could succeed over a removal that is lost
-                raise
-            with self._lock:
-                self._earlier = [each for each in self._earlier if each != sequence]
-                self._unwritten = {nonce: at for nonce, at in self._unwritten.items() if at != sequence}
+        """Remove segments before the last one, oldest first, as long as nothing in them is undecided.
+
+        Raises
+        ------
+        StorageError
+            One cannot be removed durably; nothing is removed any more.
+        """
+        with self._removing:
+            while (sequence := self._removable()) is not None:
+                try:
+                    with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
+                        remove_segment(self._storage, self._directory, sequence)
+                except BaseException:
+                    self._is_stuck = True  # a second sync could succeed over a removal that is lost
+                    raise
+                with self._lock:
+                    self._earlier.remove(sequence)
+                    self._unwritten = {nonce: at for nonce, at in self._unwritten.items() if at != sequence}
+
+    def _removable(self) -> int | None:
+        """Return the oldest segment if nothing in it is undecided; None if there is none, or it is the last one."""
+        with self._lock:
+            undecided = min((each.entry.sequence for each in self._waiting.values()), default=self._last + 1)
+            stays = self._is_stuck or bool(self.lost) or not self._earlier or self._earlier[0] >= undecided
+            return None if stays else self._earlier[0]
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
