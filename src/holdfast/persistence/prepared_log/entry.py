@@ -55,6 +55,11 @@ class Entry:
     commit_record_position: int
 
     @property
+    def id(self) -> str:
+        """The id of the transaction."""
+        return self.commit_record.id
+
+    @property
     def nonce(self) -> bytes:
         """The nonce of the transaction."""
         return self.commit_record.nonce

@@ -40,6 +40,7 @@ class DamagedEntry:
     id: str
     nonce: bytes
     timestamp_ns: int
+    sequence: int
     damage: Damage
 
 
@@ -107,7 +108,7 @@ def read_segment(storage: Storage, path: Path, queue_id: bytes) -> SegmentConten
     Raises
     ------
     CorruptionError
-        Its header cannot be read, or it belongs to another queue.
+        Its header cannot be read, or it belongs to another queue or in another place.
     UnsupportedVersionError
         A Holdfast of another format version wrote it.
     OSError
@@ -118,6 +119,9 @@ def read_segment(storage: Storage, path: Path, queue_id: bytes) -> SegmentConten
         header = SegmentHeader.decode(block_copies(start), str(path))
         if header.queue_id != queue_id:
             raise CorruptionError(f"{path} belongs to another queue; take it out of prepared/", path=str(path))
+        own_name = f"{header.sequence:010d}.log"
+        if path.name != own_name:
+            raise CorruptionError(f"{path} is named {own_name} by its header; give it that name back", path=str(path))
         walk = _Walk(file, header, path)
         parts = list(walk.parts())
     content = SegmentContent(path, header, witness=max(walk.mark, synced_end(start, header.salt)))
@@ -154,7 +158,8 @@ def _synced_end_checksum(position: int, salt: int) -> int:
 def _note_damage(content: SegmentContent, bad: _Bad) -> None:
     damage = Damage(content.path, bad.position, bad.resume - bad.position, range(0), DAMAGED, bad.reason)
     if bad.nonce:
-        content.damaged_entries.append(DamagedEntry(bad.id, bad.nonce, bad.timestamp_ns, damage))
+        found = DamagedEntry(bad.id, bad.nonce, bad.timestamp_ns, content.header.sequence, damage)
+        content.damaged_entries.append(found)
     else:
         content.lost.append(damage)
 
