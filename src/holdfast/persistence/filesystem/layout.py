@@ -270,6 +270,11 @@ def list_segments(storage: Storage, directory: QueueDirectory) -> list[int]:
     return [sequence for sequence in found if sequence <= NUMBER_MAX]
 
 
+def is_segment_name(name: str) -> bool:
+    """Whether a name in ``prepared/`` is that of a segment of the prepared log."""
+    return _SEGMENT.fullmatch(name) is not None
+
+
 def list_generations(storage: Storage, group_directory: Path) -> list[int]:
     """Return the generations of a group's position files, oldest first; none if the group has not begun."""
     names: list[str] = []

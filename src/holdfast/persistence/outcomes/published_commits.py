@@ -39,4 +39,5 @@ def _pending(file: File, header: DataFileHeader, mark: Watermark) -> list[Commit
     if not mark.redo:
         return commit_records_from_behind(file, header)
     frames = FrameScanner(file, header.salt, mark.redo, mark.written).past_damage()
-    return [CommitRecord.decode(frame.payload) for frame in frames if frame.kind == KIND_COMMIT_RECORD]
+    found = (CommitRecord.decode_any(frame.payload) for frame in frames if frame.kind == KIND_COMMIT_RECORD)
+    return [each for each in found if each is not None]

@@ -100,7 +100,9 @@ def waiting_puts(
     return list(found.values())
 
 
-def read_batch(storage: Storage, directory: QueueDirectory, queue_id: bytes, transaction_id: str) -> BatchSummary | None:
+def read_batch(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, transaction_id: str
+) -> BatchSummary | None:
     """Return the summary of the batch file of an id; None if there is none.
 
     Raises

@@ -77,6 +77,10 @@ class SegmentContent:
     witness: int = FRAMES_START
     end: int = FRAMES_START
 
+    def all_entries(self) -> list[Entry | DamagedEntry]:
+        """Return the whole entries, and then those that are damaged."""
+        return [*self.entries, *self.damaged_entries]
+
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
@@ -237,13 +241,6 @@ class _Walk:
             self.mark = max(self.mark, frame.durable_mark)
             if frame.kind in (KIND_BEGIN, KIND_ENDED):
                 return _Bad(position, frame.position, reason)
-            if frame.kind == KIND_COMMIT_RECORD and (record := _record(frame)) is not None:
+            if frame.kind == KIND_COMMIT_RECORD and (record := CommitRecord.decode_any(frame.payload)) is not None:
                 return _Bad(position, frame.end, reason, record.id, record.nonce, record.timestamp_ns)
         return _Bad(position, self._end, reason)
-
-
-def _record(frame: Frame) -> CommitRecord | None:
-    try:
-        return CommitRecord.decode(frame.payload)
-    except ValueError:
-        return None

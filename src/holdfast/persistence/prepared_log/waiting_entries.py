@@ -18,8 +18,8 @@ from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry, SegmentContent, read_segment
 
 LOST_ADVICE = (
-    "prepared transactions, or what became of them, may be lost: abort each that is listed as damaged by its id, and put "
-    "again what it held"
+    "prepared transactions, or what became of them, may be lost: abort by its id each one that prepared() lists as "
+    "damaged, and put again what it held"
 )
 """What to do about damage of a segment that names no transaction."""
 
@@ -66,14 +66,19 @@ def undecided(contents: Sequence[SegmentContent]) -> WaitingEntries:
     doubtful = max((content.header.sequence for content in contents if content.lost), default=0)
     entries: list[Entry | DamagedEntry] = []
     for content in contents:
-        for entry in (*content.entries, *content.damaged_entries):
+        for entry in content.all_entries():
             if entry.nonce in ended:
                 continue
-            if isinstance(entry, Entry) and entry.sequence <= doubtful:
-                record = entry.commit_record
-                entry = DamagedEntry(record.id, record.nonce, record.timestamp_ns, entry.sequence, lost[-1])
-            entries.append(entry)
+            is_doubtful = entry.sequence <= doubtful
+            entries.append(_in_doubt(entry, lost[-1]) if is_doubtful else entry)
     return WaitingEntries(entries, lost)
+
+
+def _in_doubt(entry: Entry | DamagedEntry, lost: Damage) -> DamagedEntry:
+    """Return an entry that may have ended: what said so may be among the bytes that are lost."""
+    if isinstance(entry, DamagedEntry):
+        return entry
+    return DamagedEntry(entry.id, entry.nonce, entry.commit_record.timestamp_ns, entry.sequence, lost)
 
 
 def unreadable_segment(path: Path, queue_id: bytes, sequence: int, error: CorruptionError) -> SegmentContent:

@@ -295,7 +295,7 @@ class PreparedResolver:
             is_committed = known.is_committed
         if found.batch is not None:
             batches.prepared.outcome_log.sync()  # after a failed sync its contents are unknown
-            batches.prepared.drop(found.batch.path)
+            batches.prepared.drop(found.batch, COMMITTED if is_committed else ABORTED)
             batches.prepared.sync()
         self._follow(found, is_committed=is_committed)
         return True
@@ -419,7 +419,7 @@ class PreparedResolver:
         """Abort a transaction without remembering it by id."""
         batches = self._handle.batches
         if found.batch is not None and batches is not None:
-            batches.prepared.drop(found.batch.path)
+            batches.prepared.drop(found.batch, ABORTED)
             batches.prepared.sync()
         self._votes.follow(found, is_committed=False)
 

@@ -1,0 +1,201 @@
+"""Empties the prepared log at opening: moves what is undecided to batch files, and removes the segments.
+
+What cannot be moved stays, with its segment: damaged entries, and all of them on a full disk.
+docs/format.md, "Prepared log".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from holdfast.errors import CorruptionError, DiskFullError
+from holdfast.persistence.filesystem.layout import QueueDirectory, list_segments
+from holdfast.persistence.filesystem.storage import MISSING, Storage, write_whole
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.file_header import SegmentHeader
+from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.prepared_log.entry import Entry, entry_messages
+from holdfast.persistence.prepared_log.segment_reader import DamagedEntry, SegmentContent, read_segment
+from holdfast.persistence.segment.batch_file_reader import BatchSummary, read_summary
+from holdfast.persistence.segment.staged_file import stage
+
+
+@dataclass(slots=True)
+class Left:
+    """What stays of earlier segments.
+
+    Attributes
+    ----------
+    segments : list of int
+        Sequences of those that stay, ascending.
+    last : int
+        The largest sequence that was there.
+    entries : list of Entry or DamagedEntry
+        What is undecided in them.
+    void : dict of bytes to int
+        Entries in them that ended without an "ended" frame: nonce, and sequence.
+    lost : list of Damage
+        Damage that may have taken entries or outcomes.
+    """
+
+    segments: list[int] = field(default_factory=list)
+    last: int = 0
+    entries: list[Entry | DamagedEntry] = field(default_factory=list)
+    void: dict[bytes, int] = field(default_factory=dict)
+    lost: list[Damage] = field(default_factory=list)
+
+
+def empty(
+    storage: Storage,
+    directory: QueueDirectory,
+    queue_id: bytes,
+    is_void: Callable[[bytes], bool],
+    misses_puts: Callable[[], bool],
+) -> Left:
+    """Empty the prepared log; the caller holds the write lock.
+
+    Parameters
+    ----------
+    storage, directory, queue_id
+        The queue.
+    is_void : callable
+        Whether a transaction was decided, although no "ended" frame says so.
+    misses_puts : callable
+        Whether a vote waits for puts that are nowhere.
+
+    Raises
+    ------
+    StorageError, OSError
+        The disk refuses.
+    """
+    left = Left()
+    contents = _read_all(storage, directory, queue_id)
+    if not contents:
+        return left
+    left.last = contents[-1].header.sequence
+    ended = {nonce for each in contents for nonce in each.ended}
+    left.lost = [damage for each in contents for damage in each.lost]
+    doubtful = max((each.header.sequence for each in contents if each.lost), default=0)
+    for content in contents:
+        for entry in content.all_entries():
+            if entry.nonce in ended:
+                continue
+            if is_void(entry.nonce):
+                left.void[entry.nonce] = entry.sequence
+            elif entry.sequence <= doubtful:
+                left.entries.append(_in_doubt(entry, left.lost[0]))
+            elif not _moved(storage, directory, queue_id, content, entry):
+                left.entries.append(entry)
+    storage.sync_directory(directory.prepared)
+    first_kept = min((each.sequence for each in left.entries), default=left.last + 1)
+    if left.lost and first_kept > doubtful and misses_puts():
+        first_kept = next(each.header.sequence for each in contents if each.lost)
+    for content in contents:
+        if content.header.sequence < first_kept:
+            remove_segment(storage, directory, content.header.sequence)
+        else:
+            _make_durable(storage, content)
+            left.segments.append(content.header.sequence)
+    left.lost = left.lost if left.segments else []
+    left.void = {nonce: sequence for nonce, sequence in left.void.items() if sequence in left.segments}
+    return left
+
+
+def remove_segment(storage: Storage, directory: QueueDirectory, sequence: int) -> None:
+    """Remove a segment, durably. Raises ``OSError``."""
+    with suppress(*MISSING):
+        storage.remove(directory.segment(sequence))
+    storage.sync_directory(directory.prepared)
+
+
+def move_entry(
+    storage: Storage,
+    directory: QueueDirectory,
+    queue_id: bytes,
+    entry: Entry,
+    messages: Iterable[tuple[bytes, bytes]],
+) -> BatchSummary:
+    """Write an entry into a batch file under its name; the name is durable once its directory is synced.
+
+    Raises
+    ------
+    CorruptionError
+        The entry is damaged.
+    DiskFullError, StorageError, OSError
+        The disk refuses, and there is no file.
+    """
+    path = directory.batch_file(entry.id)
+    record: CommitRecord = replace(entry.commit_record, waiting_file=f"{directory.prepared.name}/{path.name}")
+    writer = stage(storage, directory, entry.nonce, queue_id)
+    try:
+        for payload, headers in messages:
+            writer.add(payload, headers, record.timestamp_ns)
+        summary = writer.finish(record)
+        writer.sync()
+        writer.move(path)
+    except BaseException:
+        writer.discard()
+        raise
+    writer.close()
+    return replace(summary, path=path)
+
+
+def _read_all(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> list[SegmentContent]:
+    contents = []
+    for sequence in list_segments(storage, directory):
+        path = directory.segment(sequence)
+        try:
+            contents.append(read_segment(storage, path, queue_id))
+        except CorruptionError as error:
+            contents.append(unreadable(path, queue_id, sequence, error))
+    return contents
+
+
+def unreadable(path: Path, queue_id: bytes, sequence: int, error: CorruptionError) -> SegmentContent:
+    """Return what a segment says whose header cannot be read: that anything may be lost."""
+    damage = Damage(path, error.position, 0, range(0), DAMAGED, str(error))
+    return SegmentContent(path, SegmentHeader(queue_id, sequence), lost=[damage])
+
+
+def _in_doubt(entry: Entry | DamagedEntry, lost: Damage) -> DamagedEntry:
+    """Return an entry that may have ended: what said so may be among the bytes that are lost."""
+    if isinstance(entry, DamagedEntry):
+        return entry
+    return DamagedEntry(entry.id, entry.nonce, entry.commit_record.timestamp_ns, entry.sequence, lost)
+
+
+def _moved(
+    storage: Storage,
+    directory: QueueDirectory,
+    queue_id: bytes,
+    content: SegmentContent,
+    entry: Entry | DamagedEntry,
+) -> bool:
+    """Move an entry; False if it has to stay where it is. A batch file that is there counts."""
+    path = directory.batch_file(entry.id)
+    with suppress(*MISSING, CorruptionError):
+        if read_summary(storage, path, queue_id).commit_record.nonce == entry.nonce:
+            return True
+    if not isinstance(entry, Entry):
+        return False
+    try:
+        move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))
+    except DiskFullError:
+        with storage.open(content.path) as file:
+            file.truncate(content.end)
+        try:
+            move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))
+        except DiskFullError:
+            return False
+    return True
+
+
+def _make_durable(storage: Storage, content: SegmentContent) -> None:
+    """Write again what counts and may not be on the disk: an earlier sync may have failed unnoticed."""
+    if content.end > content.witness:
+        with storage.open(content.path) as file:
+            write_whole(file, (file.read_at(content.end - content.witness, content.witness),), content.witness)
+            file.sync()
