@@ -83,7 +83,7 @@ def _in_doubt(entry: Entry | DamagedEntry, lost: Damage) -> DamagedEntry:
 
 def unreadable_segment(path: Path, queue_id: bytes, sequence: int, error: CorruptionError) -> SegmentContent:
     """Return what a segment says whose header cannot be read: that anything may be lost."""
-    damage = Damage(path, error.position, 0, range(0), DAMAGED, f"{error}; {LOST_ADVICE}")
+    damage = Damage(path, error.position, 0, range(0), DAMAGED, str(error))
     return SegmentContent(path, SegmentHeader(queue_id, sequence), lost=[damage])
 
 
