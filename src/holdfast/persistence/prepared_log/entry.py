@@ -75,11 +75,15 @@ class Entry:
         return self.commit_record_position - self.messages_start
 
 
+def begin_bytes(transaction_id: str) -> int:
+    """Return the size of the frame that begins an entry."""
+    return FRAME_HEADER_BYTES + ENTRY_BEGIN.size + len(transaction_id.encode())
+
+
 def entry_bytes(payloads: Sequence[bytes], headers: Mapping[int, bytes], commit_record: CommitRecord) -> int:
     """Return the size of an entry."""
     messages = sum(map(len, payloads)) + sum(map(len, headers.values())) + FRAME_HEADER_BYTES * len(payloads)
-    begin = FRAME_HEADER_BYTES + ENTRY_BEGIN.size + len(commit_record.id.encode())
-    return begin + messages + FRAME_HEADER_BYTES + len(commit_record.encode())
+    return begin_bytes(commit_record.id) + messages + FRAME_HEADER_BYTES + len(commit_record.encode())
 
 
 def encode_entry(
@@ -93,11 +97,9 @@ def encode_entry(
     timestamp, count = commit_record.timestamp_ns, len(payloads)
     content = encode_messages(salt, 0, durable_mark, timestamp, headers, payloads, False, False)
     content += _control(salt, durable_mark, timestamp, KIND_COMMIT_RECORD, FLAG_LAST, commit_record.encode(), count)
-    name = commit_record.id.encode()
-    begin_bytes = FRAME_HEADER_BYTES + ENTRY_BEGIN.size + len(name)
-    size = begin_bytes + sum(map(len, content))
-    start = ENTRY_BEGIN.pack(commit_record.nonce, size) + name
-    return [*_control(salt, durable_mark, timestamp, KIND_BEGIN, FLAG_FIRST, start), *content], begin_bytes
+    begin_size = begin_bytes(commit_record.id)
+    start = ENTRY_BEGIN.pack(commit_record.nonce, begin_size + sum(map(len, content))) + commit_record.id.encode()
+    return [*_control(salt, durable_mark, timestamp, KIND_BEGIN, FLAG_FIRST, start), *content], begin_size
 
 
 def encode_ended(salt: int, durable_mark: int, timestamp_ns: int, nonce: bytes, outcome: int) -> list[bytes]:

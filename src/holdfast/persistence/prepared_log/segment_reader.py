@@ -29,7 +29,7 @@ from holdfast.persistence.format.constants import (
 from holdfast.persistence.format.file_header import SegmentHeader, block_copies
 from holdfast.persistence.format.framing import Frame, FrameError
 from holdfast.persistence.format.report import DAMAGED, Damage
-from holdfast.persistence.prepared_log.entry import Entry, decode_begin, decode_ended
+from holdfast.persistence.prepared_log.entry import Entry, begin_bytes, decode_begin, decode_ended
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 
 
@@ -93,7 +93,7 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Bad:
-    """Bytes that are no entry: of which transaction, if a frame of it says so."""
+    """Bytes that are no entry: of which transaction, if a frame of it says so, and whether of that one ``alone``."""
 
     position: int
     resume: int
@@ -101,6 +101,7 @@ class _Bad:
     id: str = ""
     nonce: bytes = b""
     timestamp_ns: int = 0
+    alone: bool = False
 
 
 _Part = Entry | _Ended | _Bad
@@ -131,6 +132,7 @@ def read_segment(storage: Storage, path: Path, queue_id: bytes) -> SegmentConten
             if part.position >= content.witness:
                 break  # a torn tail: nothing behind it counts
             _note_damage(content, part)
+            content.end = min(part.resume, content.witness)
         elif isinstance(part, Entry):
             content.entries.append(part)
             content.end = part.end
@@ -161,7 +163,7 @@ def _note_damage(content: SegmentContent, bad: _Bad) -> None:
     if bad.nonce:
         found = DamagedEntry(bad.id, bad.nonce, bad.timestamp_ns, content.header.sequence, damage)
         content.damaged_entries.append(found)
-    else:
+    if not bad.alone:
         content.lost.append(damage)
 
 
@@ -214,7 +216,7 @@ class _Walk:
             if (record.id, record.nonce, record.count, commit.end) != (transaction_id, nonce, commit.index, end):
                 raise FrameError("the commit record is one of another entry")
         except ValueError as error:
-            bad = _Bad(begin.position, end, str(error), transaction_id, nonce, begin.timestamp_ns)
+            bad = _Bad(begin.position, end, str(error), transaction_id, nonce, begin.timestamp_ns, True)
             self._scanner.position = end
             return bad
         sequence, salt = self._header.sequence, self._header.salt
@@ -234,12 +236,16 @@ class _Walk:
     def _bad(self, position: int, reason: str) -> _Bad:
         """Return bad bytes, up to the next frame that begins a part, or to the end of the entry that they belong to."""
         self._scanner.position = position
+        first: Frame | None = None
         while (frame := self._scanner.skip_damage(0)) is not None:
+            first = first or frame
             self.mark = max(self.mark, frame.durable_mark)
             if frame.kind in (KIND_BEGIN, KIND_ENDED):
                 return _Bad(position, frame.position, reason)
             if frame.kind == KIND_COMMIT_RECORD and (record := _record(frame)) is not None:
-                return _Bad(position, frame.end, reason, record.id, record.nonce, record.timestamp_ns)
+                begins = first.position - begin_bytes(record.id)
+                alone = begins == position and first.index == 0 and (first is not frame or not record.count)
+                return _Bad(position, frame.end, reason, record.id, record.nonce, record.timestamp_ns, alone)
         return _Bad(position, self._end, reason)
 
 
