@@ -19,11 +19,11 @@ from holdfast.queue.engine.log_starts import Moved, seek
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.engine.retention import compact
 from holdfast.queue.inspect.stats import Counts
-from holdfast.queue.prepared.log_moves import LogMoves
 from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import Settings
 from holdfast.queue.prepared.joint_resolver import JointResolver
+from holdfast.queue.prepared.log_moves import LogMoves
 from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_reservations import OwnReservations

@@ -78,7 +78,7 @@ class PreparedLog:
         self._removing = threading.Lock()  # around a removal and its sync
         self._poison = Poison("the prepared log", directory.prepared)
         self._writer: SegmentWriter | None = None
-        self._earlier: list[int] = []  # segments before the last one, ascending
+        self._earlier: dict[int, int] = {}  # segments before the last one, ascending, and their ends
         self._last = 0
         self._appended = 0
         self._waiting: dict[str, _Waiting] = {}
@@ -159,7 +159,7 @@ class PreparedLog:
         header = SegmentHeader(self._queue_id, sequence)
         following = SegmentWriter(self._storage, path, header, capacity, self._poison, self._check_fence)
         if writer is not None:
-            self._earlier.append(self._last)
+            self._earlier[self._last] = writer.end
             writer.close()
         self._writer, self._last = following, sequence
         return following
@@ -241,8 +241,9 @@ class PreparedLog:
             if self._writer is not None and entry.sequence == self._last:
                 self._writer.release()
                 return
+            end = self._earlier[entry.sequence]
         with storage_errors("giving space back", entry.path), self._storage.open(entry.path) as file:
-            file.truncate(entry.end)  # of an earlier opening: nothing behind it
+            file.truncate(end)
 
     def remove_ended(self) -> None:
         """Remove segments before the last one, oldest first, as long as nothing in them is undecided.
@@ -261,15 +262,15 @@ class PreparedLog:
                     self._is_stuck = True  # a second sync could succeed over a removal that is lost
                     raise
                 with self._lock:
-                    self._earlier.remove(sequence)
+                    self._earlier.pop(sequence, None)
                     self._unwritten = {nonce: at for nonce, at in self._unwritten.items() if at != sequence}
 
     def _removable(self) -> int | None:
         """Return the oldest segment if nothing in it is undecided; None if there is none, or it is the last one."""
         with self._lock:
             undecided = min((each.entry.sequence for each in self._waiting.values()), default=self._last + 1)
-            stays = self._is_stuck or bool(self.lost) or not self._earlier or self._earlier[0] >= undecided
-            return None if stays else self._earlier[0]
+            oldest = next(iter(self._earlier), undecided)
+            return None if self._is_stuck or self.lost or oldest >= undecided else oldest
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
