@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.storage import OsStorage
-from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import (
     ENTRY_BEGIN,
     FLAG_FIRST,
@@ -20,73 +19,16 @@ from holdfast.persistence.format.constants import (
     OUTCOME_COMMITTED,
     SYNCED_END_POSITION,
 )
-from holdfast.persistence.format.file_header import SegmentHeader, block_buffers
 from holdfast.persistence.format.framing import encode_frame, encode_messages
 from holdfast.persistence.prepared_log.entry import (
     Entry,
     decode_begin,
     decode_ended,
-    encode_ended,
     encode_entry,
-    entry_bytes,
     entry_messages,
 )
-from holdfast.persistence.prepared_log.segment_reader import SegmentContent, encode_synced_end, read_segment
-
-QUEUE_ID = bytes(range(16))
-HEADER = SegmentHeader(QUEUE_ID, 1, salt=12345)
-ROOM = bytes(4096)
-"""Space that is reserved behind the last frame."""
-
-
-class Segment:
-    """A segment in the making."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.content = bytearray(block_buffers(HEADER.encode()))
-        self.mark = FRAMES_START
-
-    def put(self, number: int, count: int = 2) -> tuple[int, int]:
-        """Add an entry; return its place."""
-        payloads = [b"%d of %d" % (each, number) for each in range(count)]
-        headers = {0: b"\3\0\1\0\1"} if count else {}
-        buffers, _ = encode_entry(HEADER.salt, self.mark, payloads, headers, record(number, count))
-        assert entry_bytes(payloads, headers, record(number, count)) == sum(map(len, buffers))
-        return self.add(buffers)
-
-    def end(self, number: int) -> tuple[int, int]:
-        """Add the frame that makes an entry void."""
-        return self.add(encode_ended(HEADER.salt, self.mark, 5, nonce(number), OUTCOME_COMMITTED))
-
-    def add(self, buffers: list[bytes] | tuple[bytes, ...]) -> tuple[int, int]:
-        """Add bytes; return their place."""
-        start = len(self.content)
-        self.content += b"".join(buffers)
-        return start, len(self.content)
-
-    def sync(self) -> None:
-        """Have all of it synced."""
-        self.mark = len(self.content)
-        self.content[SYNCED_END_POSITION : SYNCED_END_POSITION + 12] = encode_synced_end(self.mark, HEADER.salt)
-
-    def read(self, *damaged: int) -> SegmentContent:
-        """Read it with a flipped bit at each of these positions."""
-        content = bytearray(self.content + ROOM)
-        for position in damaged:
-            content[position] ^= 1
-        self.path.write_bytes(content)
-        return read_segment(OsStorage(), self.path, QUEUE_ID)
-
-
-def nonce(number: int) -> bytes:
-    """Return a nonce."""
-    return number.to_bytes(16, "big")
-
-
-def record(number: int, count: int) -> CommitRecord:
-    """Return a commit record."""
-    return CommitRecord(f"t{number}", nonce(number), count, 7)
+from holdfast.persistence.prepared_log.segment_reader import SegmentContent, read_segment, torn_bytes
+from support.builders.segments import QUEUE_ID, Segment, nonce, record
 
 
 def ids(content: SegmentContent) -> list[str]:
@@ -94,10 +36,13 @@ def ids(content: SegmentContent) -> list[str]:
     return [each.commit_record.id for each in content.entries]
 
 
+SALT = Segment(Path()).header.salt
+
+
 @pytest.fixture
 def segment(tmp_path: Path) -> Segment:
     """Return an empty segment."""
-    return Segment(tmp_path / "0000000001.log")
+    return Segment(tmp_path)
 
 
 def test_entries_and_ends_are_read_in_order(segment: Segment) -> None:
@@ -159,6 +104,72 @@ def test_damage_in_an_entry_names_it(segment: Segment, where: str) -> None:
     assert found.lost == []
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_the_last_frame_names_an_entry_of_any_size(segment: Segment, count: int) -> None:
+    """Frames that follow one another are all seen behind damage."""
+    segment.put(1)
+    start, _ = segment.put(2, count)
+    segment.sync()
+    found = segment.read(start + 40)
+    assert (ids(found), [each.id for each in found.damaged_entries], found.lost) == (["t1"], ["t2"], [])
+
+
+def test_damage_before_an_entry_may_hide_more_than_its_beginning(segment: Segment) -> None:
+    """The end of an earlier entry was there: without it that one looks undecided."""
+    segment.put(1)
+    start, _ = segment.end(1)
+    behind, _ = segment.put(2, 1)
+    segment.put(3)
+    segment.sync()
+    found = segment.read(start + 40, behind + 40)
+    assert (ids(found), [each.id for each in found.damaged_entries]) == (["t1", "t3"], ["t2"])
+    assert [each.position for each in found.lost] == [start]
+
+
+def test_damage_between_two_ends_of_entries_hides_what_was_there(segment: Segment) -> None:
+    """The first message of one entry and the last frame of another one do not make one entry."""
+    first, end = segment.put(1)
+    segment.end(3)
+    last, _ = segment.put(2)
+    segment.sync()
+    found = segment.read(first + 40, end - 3, end + 40, last + 40)
+    assert (ids(found), [each.id for each in found.damaged_entries]) == ([], ["t2"])
+    assert [each.position for each in found.lost] == [first]
+
+
+def test_a_gap_in_an_entry_may_be_the_place_of_others(segment: Segment) -> None:
+    """Frames behind a gap belong together only if they follow one another."""
+    start, _ = segment.put(1, 3)
+    segment.sync()
+    found = segment.read(start + 40, start + 32 + 24 + 2 + 32 + 5 + 6 + 40)
+    assert [each.id for each in found.damaged_entries] == ["t1"]
+    assert [each.position for each in found.lost] == [start]
+
+
+def test_a_segment_in_the_place_of_another_one_is_refused(tmp_path: Path) -> None:
+    """It would be removed before those that it speaks of."""
+    segment = Segment(tmp_path, 2)
+    segment.write()
+    segment.path = segment.path.rename(tmp_path / "0000000003.log")
+    with pytest.raises(CorruptionError, match=r"is named 0000000002\.log by its header"):
+        read_segment(OsStorage(), segment.path, QUEUE_ID)
+
+
+def test_a_torn_tail_is_measured_and_space_is_none(segment: Segment) -> None:
+    """What was written behind the end, up to its last byte; nothing once the segment is gone."""
+    segment.put(1)
+    segment.sync()
+    assert torn_bytes(OsStorage(), segment.read()) == 0
+    start, end = segment.put(2)
+    found = segment.read(start + 60)
+    size = end - start - 3  # the commit record ends with zeros, which look like space
+    assert (found.tail, torn_bytes(OsStorage(), found)) == (start, size)
+    segment.sync()
+    assert torn_bytes(OsStorage(), segment.read(start + 40, end - 3)) == 0
+    segment.path.unlink()
+    assert torn_bytes(OsStorage(), found) == 0
+
+
 def test_damage_at_both_ends_of_an_entry_loses_what_cannot_be_named(segment: Segment) -> None:
     """Then a transaction may be missing."""
     start, end = segment.put(1)
@@ -199,20 +210,20 @@ def test_a_damaged_synced_end_is_left_out(segment: Segment) -> None:
 
 def frame(kind: int, payload: bytes, flags: int) -> tuple[bytes, bytes]:
     """Return a frame of any kind."""
-    first, second = encode_frame(HEADER.salt, payload, index=0, durable_mark=0, timestamp_ns=1, kind=kind, flags=flags)
+    first, second = encode_frame(SALT, payload, index=0, durable_mark=0, timestamp_ns=1, kind=kind, flags=flags)
     return first, second
 
 
 def other_count() -> list[bytes]:
     """Return an entry whose commit record names more messages."""
-    buffers, _ = encode_entry(HEADER.salt, 0, [b"a"], {}, record(1, 2))
+    buffers, _ = encode_entry(SALT, 0, [b"a"], {}, record(1, 2))
     return buffers
 
 
 def other_index() -> list[bytes]:
     """Return an entry whose messages do not begin at 0, with another end."""
     name = b"t1"
-    content = encode_messages(HEADER.salt, 4, 0, 7, {}, [b"a"], False, False)
+    content = encode_messages(SALT, 4, 0, 7, {}, [b"a"], False, False)
     last = frame(KIND_SEAL, b"", 3)
     size = 32 + 24 + len(name) + sum(map(len, [*content, *last]))
     return [*frame(KIND_BEGIN, ENTRY_BEGIN.pack(nonce(1), size) + name, FLAG_FIRST), *content, *last]

@@ -97,9 +97,10 @@ def encode_entry(
     timestamp, count = commit_record.timestamp_ns, len(payloads)
     content = encode_messages(salt, 0, durable_mark, timestamp, headers, payloads, False, False)
     content += _control(salt, durable_mark, timestamp, KIND_COMMIT_RECORD, FLAG_LAST, commit_record.encode(), count)
-    begin_size = begin_bytes(commit_record.id)
-    start = ENTRY_BEGIN.pack(commit_record.nonce, begin_size + sum(map(len, content))) + commit_record.id.encode()
-    return [*_control(salt, durable_mark, timestamp, KIND_BEGIN, FLAG_FIRST, start), *content], begin_size
+    first_size = begin_bytes(commit_record.id)
+    size = first_size + sum(map(len, content))
+    start = ENTRY_BEGIN.pack(commit_record.nonce, size) + commit_record.id.encode()
+    return [*_control(salt, durable_mark, timestamp, KIND_BEGIN, FLAG_FIRST, start), *content], first_size
 
 
 def encode_ended(salt: int, durable_mark: int, timestamp_ns: int, nonce: bytes, outcome: int) -> list[bytes]:

@@ -7,11 +7,12 @@ below it is damage.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.filesystem.storage import ReadableFile, Storage
+from holdfast.persistence.filesystem.storage import MISSING, ReadableFile, Storage
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import (
@@ -30,7 +31,7 @@ from holdfast.persistence.format.file_header import SegmentHeader, block_copies
 from holdfast.persistence.format.framing import Frame, FrameError
 from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.prepared_log.entry import Entry, begin_bytes, decode_begin, decode_ended
-from holdfast.persistence.segment.frame_scanner import FrameScanner
+from holdfast.persistence.segment.frame_scanner import WINDOW_BYTES, FrameScanner
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class SegmentContent:
         Everything below it was on the disk once.
     end : int
         Behind the last byte that counts.
+    tail : int
+        Where the bytes begin that are above the witness and do not count; 0 if there are none.
     """
 
     path: Path
@@ -76,6 +79,7 @@ class SegmentContent:
     lost: list[Damage] = field(default_factory=list)
     witness: int = FRAMES_START
     end: int = FRAMES_START
+    tail: int = 0
 
     def all_entries(self) -> list[Entry | DamagedEntry]:
         """Return the whole entries, and then those that are damaged."""
@@ -93,7 +97,7 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Bad:
-    """Bytes that are no entry: of which transaction, if a frame of it says so, and whether of that one ``alone``."""
+    """Bytes that are no entry: of which transaction, if a frame of it says so, and whether of that one only."""
 
     position: int
     resume: int
@@ -101,7 +105,7 @@ class _Bad:
     id: str = ""
     nonce: bytes = b""
     timestamp_ns: int = 0
-    alone: bool = False
+    hides_more: bool = False
 
 
 _Part = Entry | _Ended | _Bad
@@ -113,7 +117,7 @@ def read_segment(storage: Storage, path: Path, queue_id: bytes) -> SegmentConten
     Raises
     ------
     CorruptionError
-        Its header cannot be read, or it belongs to another queue.
+        Its header cannot be read, or it belongs to another queue or in another place.
     UnsupportedVersionError
         A Holdfast of another format version wrote it.
     OSError
@@ -124,12 +128,16 @@ def read_segment(storage: Storage, path: Path, queue_id: bytes) -> SegmentConten
         header = SegmentHeader.decode(block_copies(start), str(path))
         if header.queue_id != queue_id:
             raise CorruptionError(f"{path} belongs to another queue; take it out of prepared/", path=str(path))
+        own_name = f"{header.sequence:010d}.log"
+        if path.name != own_name:
+            raise CorruptionError(f"{path} is named {own_name} by its header; give it that name back", path=str(path))
         walk = _Walk(file, header, path)
         parts = list(walk.parts())
     content = SegmentContent(path, header, witness=max(walk.mark, synced_end(start, header.salt)))
     for part in parts:
         if isinstance(part, _Bad):
             if part.position >= content.witness:
+                content.tail = part.position
                 break  # a torn tail: nothing behind it counts
             _note_damage(content, part)
             content.end = min(part.resume, content.witness)
@@ -140,6 +148,17 @@ def read_segment(storage: Storage, path: Path, queue_id: bytes) -> SegmentConten
             content.ended[part.nonce] = part.outcome
             content.end = part.end
     return content
+
+
+def torn_bytes(storage: Storage, content: SegmentContent) -> int:
+    """Return how many bytes a torn tail has: what is written behind the end of a segment. Raises ``OSError``."""
+    found = 0
+    if content.tail:
+        with suppress(*MISSING), storage.open(content.path, writable=False) as file:
+            for position in range(content.tail, file.size(), WINDOW_BYTES):
+                written = len(file.read_at(WINDOW_BYTES, position).rstrip(b"\0"))
+                found = position + written - content.tail if written else found
+    return found
 
 
 def synced_end(start: bytes, salt: int) -> int:
@@ -163,7 +182,7 @@ def _note_damage(content: SegmentContent, bad: _Bad) -> None:
     if bad.nonce:
         found = DamagedEntry(bad.id, bad.nonce, bad.timestamp_ns, content.header.sequence, damage)
         content.damaged_entries.append(found)
-    if not bad.alone:
+    if not bad.nonce or bad.hides_more:
         content.lost.append(damage)
 
 
@@ -216,7 +235,7 @@ class _Walk:
             if (record.id, record.nonce, record.count, commit.end) != (transaction_id, nonce, commit.index, end):
                 raise FrameError("the commit record is one of another entry")
         except ValueError as error:
-            bad = _Bad(begin.position, end, str(error), transaction_id, nonce, begin.timestamp_ns, True)
+            bad = _Bad(begin.position, end, str(error), transaction_id, nonce, begin.timestamp_ns)
             self._scanner.position = end
             return bad
         sequence, salt = self._header.sequence, self._header.salt
@@ -236,21 +255,33 @@ class _Walk:
     def _bad(self, position: int, reason: str) -> _Bad:
         """Return bad bytes, up to the next frame that begins a part, or to the end of the entry that they belong to."""
         self._scanner.position = position
-        first: Frame | None = None
-        while (frame := self._scanner.skip_damage(0)) is not None:
-            first = first or frame
-            self.mark = max(self.mark, frame.durable_mark)
+        frame, start, end = self._skip(), 0, 0
+        while frame is not None:
             if frame.kind in (KIND_BEGIN, KIND_ENDED):
                 return _Bad(position, frame.position, reason)
-            if frame.kind == KIND_COMMIT_RECORD and (record := _record(frame)) is not None:
-                begins = first.position - begin_bytes(record.id)
-                alone = begins == position and first.index == 0 and (first is not frame or not record.count)
-                return _Bad(position, frame.end, reason, record.id, record.nonce, record.timestamp_ns, alone)
+            if frame.index == 0:
+                start = frame.position  # of the first message; of the commit record if there is none
+            elif frame.position != end:
+                start = 0
+            end = frame.end
+            record = CommitRecord.decode_any(frame.payload) if frame.kind == KIND_COMMIT_RECORD else None
+            if record is not None:
+                begins_here = start - begin_bytes(record.id) == position
+                named = (record.id, record.nonce, record.timestamp_ns)
+                return _Bad(position, end, reason, *named, hides_more=not begins_here)
+            frame = self._following()
         return _Bad(position, self._end, reason)
 
+    def _following(self) -> Frame | None:
+        """Return the next frame that verifies; None if there is none."""
+        try:
+            return self._next()
+        except FrameError:
+            return self._skip()
 
-def _record(frame: Frame) -> CommitRecord | None:
-    try:
-        return CommitRecord.decode(frame.payload)
-    except ValueError:
-        return None
+    def _skip(self) -> Frame | None:
+        """Return the next frame behind the one that should be here; None if there is none."""
+        frame = self._scanner.skip_damage(0)
+        if frame is not None:
+            self.mark = max(self.mark, frame.durable_mark)
+        return frame

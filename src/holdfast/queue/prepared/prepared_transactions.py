@@ -10,14 +10,15 @@ from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.layout import check_name, list_batch_files
 from holdfast.persistence.filesystem.storage import MISSING, storage_errors
 from holdfast.persistence.format.commit_record import Participant, PartOf
-from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.group_files import list_groups, progress_reader
 from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.outcomes.prepared_files import Waiting
 from holdfast.persistence.outcomes.redo import OWN
+from holdfast.persistence.outcomes.waiting_puts import read_batch, read_waiting_entries, waiting_puts
 from holdfast.persistence.prepared_log.entry import Entry
-from holdfast.persistence.prepared_log.waiting_entries import WaitingEntries, read_waiting_entries
-from holdfast.persistence.segment.batch_file_reader import BatchSummary, check_batch_name, read_summary, verify_batch
+from holdfast.persistence.prepared_log.waiting_entries import WaitingEntries
+from holdfast.persistence.segment.batch_file_reader import verify_batch
 from holdfast.queue.engine.queue_handle import QueueHandle
 
 
@@ -79,22 +80,22 @@ class Found:
 def find_prepared(handle: QueueHandle) -> list[Found]:
     """Return the transactions in doubt, oldest first. Raises ``OSError``."""
     found: dict[bytes, Found] = {}
-    damaged: list[Found] = []
+    nameless: list[Found] = []
     waiting = waiting_entries(handle)
     for each in _find_batches(handle, waiting):
-        if each.batch is None:
-            damaged.append(each)
-        else:
+        if each.nonce:
             found[each.nonce] = each
+        else:
+            nameless.append(each)
     for group, vote in _votes(handle):
         each = found.setdefault(vote.nonce, _of_vote(vote, waiting))
         each.votes += ((group, vote),)
-    for each in damaged:  # its vote, if it has one, knows the nonce
+    for each in nameless:  # a damaged file: its vote, if it has one, knows the nonce
         twin = next((other for other in found.values() if other.id == each.id and other.batch is None), None)
         if twin is not None:
             twin.damage = each.damage
         else:
-            found[each.nonce or each.id.encode()] = each
+            found[each.id.encode()] = each
     return sorted(found.values(), key=lambda each: (each.timestamp_ns, each.id))
 
 
@@ -132,15 +133,18 @@ def find_transaction(handle: QueueHandle, transaction_id: str) -> Found | None:
 def is_in_doubt(handle: QueueHandle, transaction_id: str) -> bool:
     """Whether a transaction of this id waits for its outcome. Raises ``OSError``.
 
-    A vote of another group that this queue's log decides, and whose puts do not wait, has its outcome.
+    A vote of another group that this queue's log decides, and whose puts do not wait, has its outcome: unless damage
+    may have taken them.
     """
-    if any(each.id == transaction_id for each in waiting_entries(handle).entries):
+    waiting = waiting_entries(handle)
+    if any(each.id == transaction_id for each in waiting.entries):
         return True
     if transaction_id in list_batch_files(handle.storage, handle.directory):
         return True
     own = list(handle.group_readers)
     return any(
-        vote.id == transaction_id and (group in own or vote.coordinator is None or vote.coordinator.path != OWN)
+        vote.id == transaction_id
+        and (group in own or vote.coordinator is None or vote.coordinator.path != OWN or bool(waiting.lost))
         for group, vote in _votes(handle)
     )
 
@@ -159,52 +163,26 @@ def find_batches(handle: QueueHandle) -> Iterator[Found]:
 
 
 def _find_batches(handle: QueueHandle, waiting: WaitingEntries) -> Iterator[Found]:
-    """Yield them: one that has moved meanwhile comes twice, the batch file last, which counts."""
-    for entry in waiting.entries:
-        if isinstance(entry, Entry):
-            yield _of_batch(entry)
-        else:
-            yield Found(entry.id, entry.nonce, entry.timestamp_ns, None, damage=(entry.damage,))
-    for transaction_id in list_batch_files(handle.storage, handle.directory):
-        path = handle.directory.batch_file(transaction_id)
-        try:
-            batch = _batch_in_file(handle, transaction_id)
-        except CorruptionError as error:
-            damage = Damage(path, error.position, 0, range(0), DAMAGED, str(error))
-            yield Found(transaction_id, b"", 0, None, damage=(damage,))
-            continue
-        if batch is not None:
-            yield _of_batch(batch)
-
-
-def _of_batch(batch: Waiting) -> Found:
-    record = batch.commit_record
-    return Found(record.id, record.nonce, record.timestamp_ns, record.coordinator, batch)
+    with storage_errors("reading a prepared transaction", handle.directory.prepared):
+        found = waiting_puts(handle.storage, handle.directory, handle.queue_id, waiting.entries)
+    for each in found:
+        coordinator = None if each.batch is None else each.batch.commit_record.coordinator
+        yield Found(each.id, each.nonce, each.timestamp_ns, coordinator, each.batch, damage=each.damage)
 
 
 def find_batch(handle: QueueHandle, transaction_id: str) -> Waiting | None:
     """Return the puts that wait under an id; None if there are none. Raises CorruptionError if they are damaged."""
-    for entry in waiting_entries(handle).entries:
-        if entry.id != transaction_id:
-            continue
-        if isinstance(entry, Entry):
-            return entry
+    entry = next((each for each in waiting_entries(handle).entries if each.id == transaction_id), None)
+    if isinstance(entry, Entry):
+        return entry
+    with storage_errors("reading a prepared transaction", handle.directory.batch_file(transaction_id)):
+        batch = read_batch(handle.storage, handle.directory, handle.queue_id, transaction_id)
+    if batch is None and entry is not None:
         raise CorruptionError(
             f"transaction {transaction_id} in {entry.damage.path} is damaged ({entry.damage.reason}); abort it",
             path=str(entry.damage.path),
             position=entry.damage.position,
         )
-    return _batch_in_file(handle, transaction_id)
-
-
-def _batch_in_file(handle: QueueHandle, transaction_id: str) -> BatchSummary | None:
-    path = handle.directory.batch_file(transaction_id)
-    with storage_errors("reading a prepared transaction", path):
-        try:
-            batch = read_summary(handle.storage, path, handle.queue_id)
-        except MISSING:
-            return None
-    check_batch_name(batch, transaction_id)
     return batch
 
 
