@@ -308,7 +308,21 @@ SEVERAL = {
 }
 """Commits over two queues, which the document beside them decides."""
 
-ALL = CORE | OTHERS | OPTIONS | PREPARING | HOLDING | GIVING | GROUPS | MOVING | SETTINGS | REQUESTS | RETENTION | MERGING | SEVERAL
+ALL = (
+    CORE
+    | OTHERS
+    | OPTIONS
+    | PREPARING
+    | HOLDING
+    | GIVING
+    | GROUPS
+    | MOVING
+    | SETTINGS
+    | REQUESTS
+    | RETENTION
+    | MERGING
+    | SEVERAL
+)
 """Longer sequences are drawn from these."""
 
 

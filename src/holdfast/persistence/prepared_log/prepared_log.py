@@ -75,6 +75,7 @@ class PreparedLog:
         self._largest_bytes = largest_bytes
         self._check_fence = check_fence
         self._lock = threading.Lock()
+        self._removing = threading.Lock()  # around a removal and its sync
         self._poison = Poison("the prepared log", directory.prepared)
         self._writer: SegmentWriter | None = None
         self._earlier: dict[int, int] = {}  # segments before the last one, ascending, and their ends
@@ -196,6 +197,11 @@ class PreparedLog:
                 and (now - each.since >= UNDECIDED_SECONDS or self._last - each.entry.sequence >= UNDECIDED_SEGMENTS)
             ]
 
+    @property
+    def has_ended_segments(self) -> bool:
+        """Whether :meth:`remove_ended` would remove a segment."""
+        return self._removable() is not None
+
     def messages(self, entry: Entry) -> Iterator[tuple[bytes, bytes]]:
         """Yield payload and encoded headers of each message; raises as :func:`entry_messages`."""
         return entry_messages(self._storage, entry)
@@ -240,22 +246,31 @@ class PreparedLog:
             file.truncate(end)
 
     def remove_ended(self) -> None:
-        """Remove segments before the last one, oldest first, as long as nothing in them is undecided."""
-        while True:
-            with self._lock:
-                undecided = min((each.entry.sequence for each in self._waiting.values()), default=self._last + 1)
-                sequence = next(iter(self._earlier), undecided)
-                if self._is_stuck or sequence >= undecided:
-                    return
-            try:
-                with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
-                    remove_segment(self._storage, self._directory, sequence)
-            except BaseException:
-                self._is_stuck = True  # a second sync could succeed over a removal that is lost
-                raise
-            with self._lock:
-                self._earlier.pop(sequence, None)
-                self._unwritten = {nonce: at for nonce, at in self._unwritten.items() if at != sequence}
+        """Remove segments before the last one, oldest first, as long as nothing in them is undecided.
+
+        Raises
+        ------
+        StorageError
+            One cannot be removed durably; nothing is removed any more.
+        """
+        with self._removing:
+            while (sequence := self._removable()) is not None:
+                try:
+                    with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
+                        remove_segment(self._storage, self._directory, sequence)
+                except BaseException:
+                    self._is_stuck = True  # a second sync could succeed over a removal that is lost
+                    raise
+                with self._lock:
+                    self._earlier.pop(sequence, None)
+                    self._unwritten = {nonce: at for nonce, at in self._unwritten.items() if at != sequence}
+
+    def _removable(self) -> int | None:
+        """Return the oldest segment if nothing in it is undecided; None if there is none, or it is the last one."""
+        with self._lock:
+            undecided = min((each.entry.sequence for each in self._waiting.values()), default=self._last + 1)
+            oldest = next(iter(self._earlier), undecided)
+            return None if self._is_stuck or self.lost or oldest >= undecided else oldest
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
