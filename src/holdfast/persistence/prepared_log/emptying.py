@@ -29,8 +29,8 @@ class Left:
 
     Attributes
     ----------
-    segments : list of int
-        Sequences of those that stay, ascending.
+    segments : dict of int to int
+        Those that stay, ascending: sequence, and the position behind the last byte that counts.
     last : int
         The largest sequence that was there.
     entries : list of Entry or DamagedEntry
@@ -41,7 +41,7 @@ class Left:
         Damage that may have taken entries or outcomes.
     """
 
-    segments: list[int] = field(default_factory=list)
+    segments: dict[int, int] = field(default_factory=dict)
     last: int = 0
     entries: list[Entry | DamagedEntry] = field(default_factory=list)
     void: dict[bytes, int] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def empty(
             remove_segment(storage, directory, content.header.sequence)
         else:
             _make_durable(storage, content)
-            left.segments.append(content.header.sequence)
+            left.segments[content.header.sequence] = content.end
     left.lost = left.lost if left.segments else []
     left.void = {nonce: sequence for nonce, sequence in left.void.items() if sequence in left.segments}
     return left

@@ -75,9 +75,10 @@ class PreparedLog:
         self._largest_bytes = largest_bytes
         self._check_fence = check_fence
         self._lock = threading.Lock()
+        self._removing = threading.Lock()  # around a removal and its sync
         self._poison = Poison("the prepared log", directory.prepared)
         self._writer: SegmentWriter | None = None
-        self._earlier: list[int] = []  # segments before the last one, ascending
+        self._earlier: dict[int, int] = {}  # segments before the last one, ascending, and their ends
         self._last = 0
         self._appended = 0
         self._waiting: dict[str, _Waiting] = {}
@@ -158,7 +159,7 @@ class PreparedLog:
         header = SegmentHeader(self._queue_id, sequence)
         following = SegmentWriter(self._storage, path, header, capacity, self._poison, self._check_fence)
         if writer is not None:
-            self._earlier.append(self._last)
+            self._earlier[self._last] = writer.end
             writer.close()
         self._writer, self._last = following, sequence
         return following
@@ -195,6 +196,11 @@ class PreparedLog:
                 if isinstance(each.entry, Entry)
                 and (now - each.since >= UNDECIDED_SECONDS or self._last - each.entry.sequence >= UNDECIDED_SEGMENTS)
             ]
+
+    @property
+    def has_ended_segments(self) -> bool:
+        """Whether :meth:`remove_ended` would remove a segment."""
+        return self._removable() is not None
 
     def messages(self, entry: Entry) -> Iterator[tuple[bytes, bytes]]:
         """Yield payload and encoded headers of each message; raises as :func:`entry_messages`."""
@@ -235,26 +241,36 @@ class PreparedLog:
             if self._writer is not None and entry.sequence == self._last:
                 self._writer.release()
                 return
+            end = self._earlier[entry.sequence]
         with storage_errors("giving space back", entry.path), self._storage.open(entry.path) as file:
-            file.truncate(entry.end)  # of an earlier opening: nothing behind it
+            file.truncate(end)
 
     def remove_ended(self) -> None:
-        """Remove segments before the last one, oldest first, as long as nothing in them is undecided."""
-        while True:
-            with self._lock:
-                undecided = min((each.entry.sequence for each in self._waiting.values()), default=self._last + 1)
-                if self._is_stuck or not self._earlier or self._earlier[0] >= undecided:
-                    return
-                sequence = self._earlier[0]
-            try:
-                with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
-                    remove_segment(self._storage, self._directory, sequence)
-            except BaseException:
-                self._is_stuck = True  # a second sync could succeed over a removal that is lost
-                raise
-            with self._lock:
-                self._earlier = [each for each in self._earlier if each != sequence]
-                self._unwritten = {nonce: at for nonce, at in self._unwritten.items() if at != sequence}
+        """Remove segments before the last one, oldest first, as long as nothing in them is undecided.
+
+        Raises
+        ------
+        StorageError
+            One cannot be removed durably; nothing is removed any more.
+        """
+        with self._removing:
+            while (sequence := self._removable()) is not None:
+                try:
+                    with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
+                        remove_segment(self._storage, self._directory, sequence)
+                except BaseException:
+                    self._is_stuck = True  # a second sync could succeed over a removal that is lost
+                    raise
+                with self._lock:
+                    self._earlier.pop(sequence, None)
+                    self._unwritten = {nonce: at for nonce, at in self._unwritten.items() if at != sequence}
+
+    def _removable(self) -> int | None:
+        """Return the oldest segment if nothing in it is undecided; None if there is none, or it is the last one."""
+        with self._lock:
+            undecided = min((each.entry.sequence for each in self._waiting.values()), default=self._last + 1)
+            oldest = next(iter(self._earlier), undecided)
+            return None if self._is_stuck or self.lost or oldest >= undecided else oldest
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 

@@ -140,6 +140,7 @@ def read_segment(storage: Storage, path: Path, queue_id: bytes) -> SegmentConten
                 content.tail = part.position
                 break  # a torn tail: nothing behind it counts
             _note_damage(content, part)
+            content.end = min(part.resume, content.witness)
         elif isinstance(part, Entry):
             content.entries.append(part)
             content.end = part.end

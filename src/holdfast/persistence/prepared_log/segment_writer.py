@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
@@ -87,8 +88,8 @@ class SegmentWriter:
         ------
         DiskFullError, StorageError
             Nothing was added.
-        PoisonedError
-            An earlier failure has poisoned the log.
+        CommitUnknownError, PoisonedError
+            What was added is unknown, or an earlier failure has poisoned the log.
         """
         self._poison.check()
         position = self.end
@@ -105,6 +106,9 @@ class SegmentWriter:
         """Make frames that were written in part, or not noticed, count for nothing."""
         try:
             write_whole(self.file, (bytes(FRAME_HEADER_BYTES),), position)
+        except OSError:
+            self._poison.set(error)
+            raise commit_unknown("writing to the prepared log", self.path, error) from error
         except BaseException:
             self._poison.set(error)
             raise
@@ -134,7 +138,7 @@ class SegmentWriter:
                     raise commit_unknown("syncing the prepared log", self.path, error) from error
                 raise
             self.synced = end
-            with storage_errors("writing to the prepared log", self.path):
+            with suppress(OSError):  # frames that follow say so, too
                 write_whole(self.file, (encode_synced_end(end, self.header.salt),), SYNCED_END_POSITION)
 
     def release(self) -> None:

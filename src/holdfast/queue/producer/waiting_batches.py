@@ -318,6 +318,8 @@ class WaitingBatches:
             self._storage.sync_directory(self._directory.prepared)
         except OSError as error:
             self.prepared.removals.set(error)
+            with suppress(OSError):
+                self._storage.remove(summary.path)
             raise commit_unknown("moving a prepared transaction", summary.path, error) from error
         self._sound.add(entry.nonce)
         log.end(entry.id, entry.nonce, OUTCOME_MOVED, entry.commit_record.timestamp_ns)
