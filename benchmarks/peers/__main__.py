@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sqlite3
 import subprocess
 import tempfile
 from collections import defaultdict
@@ -23,6 +22,7 @@ from benchmarks.measuring.rows import NOTHING, significant
 from benchmarks.peers import kills
 from benchmarks.peers.columns import COLUMNS, command
 from benchmarks.peers.install import MISSING
+from benchmarks.peers.native.programs import built
 from benchmarks.peers.peer import Peer, UnavailableError
 from benchmarks.peers.queues import PEERS
 
@@ -61,14 +61,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.4, help="of each rate")
     parser.add_argument("--kills", type=int, default=5, help="of a process that puts, and as many of one that takes")
     parser.add_argument("--only", action="append", help="a part of a queue's name; may be given several times")
+    parser.add_argument("--native", action="store_true", help="with queues of other languages; needs cargo")
     options = parser.parse_args()
     options.dir.mkdir(parents=True, exist_ok=True)
-    peers = [each for each in PEERS if not options.only or any(part in each.name for part in options.only)]
+    known, notes = [*PEERS], dict[tuple[str, str], str]()
+    if options.native:
+        try:
+            known += built(options.dir / "native")
+        except UnavailableError as error:
+            notes["native queues", "all columns"] = str(error)
+    peers = [each for each in known if not options.only or any(part in each.name for part in options.only)]
     if not peers:
-        parser.error(f"no queue has {options.only} in its name; there are: {', '.join(each.name for each in PEERS)}")
+        names = ", ".join(each.name for each in known)
+        parser.error("; ".join([f"no queue has {options.only} in its name, there are: {names}", *notes.values()]))
     versions = {each.name: _version(each) for each in peers}
     there = [each for each in peers if versions[each.name] is not None]
-    notes = _missing([each for each in peers if each not in there])
+    notes |= _missing([each for each in peers if each not in there])
     cells: dict[tuple[str, str], str] = {}
     with tempfile.TemporaryDirectory(prefix="peers-", dir=options.dir) as base:
         facts, place = machine.facts(Path(base)), Path(base)
@@ -97,10 +105,8 @@ def main() -> None:
 
 def _version(peer: Peer) -> str | None:
     """Return which version is installed here; None: none is."""
-    if not peer.distribution:
-        return sqlite3.sqlite_version
     try:
-        return version(peer.distribution)
+        return peer.version or version(peer.distribution)
     except PackageNotFoundError:
         return None
 

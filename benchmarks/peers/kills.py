@@ -14,7 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.peers.columns import number_of, numbered
+from benchmarks.measuring.load import BATCH
+from benchmarks.peers.columns import SIZE, number_of, numbered
 from benchmarks.peers.peer import Peer, UnavailableError
 from benchmarks.peers.queues import PEERS
 
@@ -89,7 +90,9 @@ def _run(peer: Peer, what: str, folder: Path) -> list[int]:
 
 def _start(peer: Peer, what: str, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.peers.kills", peer.name, what, str(folder)],
+        [peer.program, what, str(folder), "0", str(SIZE), str(BATCH), str(FILLED)]
+        if peer.program
+        else [sys.executable, "-m", "benchmarks.peers.kills", peer.name, what, str(folder)],
         env=os.environ | peer.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

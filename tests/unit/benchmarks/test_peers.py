@@ -17,14 +17,16 @@ HEADINGS = (
     "two threads", "two processes", "latency", "kill-safe", "power-safe",
 )  # fmt: skip
 NOTHING = "\N{EN DASH}"
+PROGRAM = Path(__file__).with_name("program_of_a_queue.sh")
+"""Stands in for the program of a native queue: one speed, and a process to kill that loses nothing."""
 
 
-def peers(*arguments: str, found: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the program; ``found`` is a folder of modules that it finds before others."""
+def peers(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the program with some variables set."""
     return subprocess.run(
         [sys.executable, "-m", "benchmarks.peers", *arguments],
         cwd=ROOT,
-        env=os.environ | ({"PYTHONPATH": str(found)} if found else {}),
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         timeout=280,
@@ -37,6 +39,14 @@ def rows(output: str) -> list[dict[str, str]]:
     lines = [line for line in output.splitlines() if line.startswith("| ")]
     headings, *table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [dict(zip(headings, cells, strict=True)) for cells in table]
+
+
+def with_cargo(folder: Path, script: str) -> str:
+    """Put a stand-in for cargo in front of what is on PATH; return the new PATH."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "cargo").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "bin" / "cargo").chmod(0o700)
+    return f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
 
 def is_missing(distribution: str) -> bool:
@@ -70,7 +80,7 @@ def test_a_queue_that_fails_and_one_that_is_missing_have_rows_that_say_so(tmp_pa
     (tmp_path / "litequeue-7.dist-info").mkdir()
     (tmp_path / "litequeue-7.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: litequeue\nVersion: 7\n")
     only = "--only", "litequeue", "--only", absent
-    done = peers("--dir", str(tmp_path / "disk"), *only, *TINY, found=tmp_path)
+    done = peers("--dir", str(tmp_path / "disk"), *only, *TINY, PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     failed, missing = sorted(rows(done.stdout), key=lambda row: row["version"])
     assert (failed["version"], missing["version"]) == ("7", "missing")
@@ -87,3 +97,29 @@ def test_a_name_of_no_queue_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "no queue has" in done.stderr
     assert "SQLite by hand" in done.stderr
+
+
+def test_without_cargo_one_line_says_what_to_do(tmp_path: Path) -> None:
+    """Who asks for a queue in Rust reads why it is not there."""
+    done = peers("--dir", str(tmp_path), "--only", "queue-file", "--native", *TINY, PATH=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.endswith("; there is no cargo: install Rust, or leave --native out\n")
+
+
+def test_a_program_that_cannot_be_built_is_named_under_the_table(tmp_path: Path) -> None:
+    """The other queues are measured all the same."""
+    path = with_cargo(tmp_path, "echo no network >&2; exit 101")
+    done = peers("--dir", str(tmp_path / "disk"), "--only", "SQLite by hand", "--native", *TINY, PATH=path)
+    assert done.returncode == 0
+    assert [row["queue"] for row in rows(done.stdout)] == ["SQLite by hand"]
+    assert "Not measured: native queues, all columns: cargo could not build queue_file: no network" in done.stdout
+
+
+def test_a_program_fills_the_columns_that_it_can(tmp_path: Path) -> None:
+    """It is asked and killed as the process of any other queue is; a stand-in for cargo "builds" it here."""
+    path = with_cargo(tmp_path, f"mkdir -p $5/release; cp {PROGRAM} $5/release/queue-file-peer")
+    done = peers("--dir", str(tmp_path / "disk"), "--only", "queue-file", "--native", *TINY, PATH=path)
+    (row,) = rows(done.stdout)
+    assert [row[column] for column in HEADINGS[2:11]] == [*["123/s"] * 5, *[NOTHING] * 4]
+    assert (row["kill-safe"], row["power-safe"]) == ("yes", "set_sync_writes(true)")
+    assert "Not measured" not in done.stdout
