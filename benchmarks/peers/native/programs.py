@@ -23,7 +23,7 @@ def built(folder: Path) -> list[Peer]:
         There is no cargo, or it could not build one of them.
     """
     source = SOURCES / "queue_file"
-    program = _build(source, folder / source.name)
+    program = _build(source, folder.resolve() / source.name)
     version = tomllib.loads((source / "Cargo.toml").read_text(encoding="utf-8"))["dependencies"]["queue-file"]
     return [
         Peer(
