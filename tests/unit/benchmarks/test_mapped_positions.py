@@ -10,7 +10,11 @@ from benchmarks.studies.mapped_positions import MappedFile, MappedStorage
 from holdfast import PersistentQueue
 
 ROOT = Path(__file__).resolve().parents[3]
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the study is of Linux")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(sys.platform != "linux", reason="the study is of Linux"),
+]
 
 
 def test_what_was_stored_through_a_map_is_there_after_a_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +37,7 @@ def test_the_program_prints_ratios_and_rules(tmp_path: Path) -> None:
     """Each verb and policy has a row for each way, and a store into a shortened file is seen to kill."""
     arguments = "--dir", str(tmp_path), "--rounds", "1", "--messages", "100"
     command = [sys.executable, "-m", "benchmarks.studies.mapped_positions", *arguments]
-    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=100).stdout
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=280).stdout
     for case in ("get, never()", "get, every_commit()", "receive_and_ack, never()", "receive_and_ack, every_commit()"):
         assert output.count(f"| {case} ") == 3
     assert "half-stored slots, 0 count as an entry" in output
