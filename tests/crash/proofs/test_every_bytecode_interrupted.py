@@ -62,6 +62,19 @@ def test_memory_and_disk_agree_or_the_queue_is_poisoned(operation: Operation) ->
     assert swept.judged.total() > COUNT // 2
 
 
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("owner: prepare", "WaitingBatches.prepare_staged:"), ("configure", "OwnGroup.change:")],
+)
+def test_neither_half_a_transaction_nor_a_lock_is_left_at_places_that_once_left_them(name: str, place: str) -> None:
+    """Behind the rename that prepares, the vote was aborted alone; at the end of its block a lock stayed taken."""
+    (operation,) = (each for each in EVERY if each.name == name)
+    points = [each for each in promised(find_points(operation, POLICIES[0])) if each.where.startswith(place)]
+    assert points
+    swept = sweep(operation, POLICIES[0], points)
+    assert not swept.violations, swept.violations
+
+
 def test_every_operation_has_a_name_of_its_own() -> None:
     """And each of the slice is there."""
     names = [each.name for each in EVERY]

@@ -216,7 +216,9 @@ OPERATIONS = (
     Operation("receive_many", lambda world: world.queue.receive_many(3, timeout=0)),
     Operation("receive in a block", _receive_and_use, goes=NEXT),
     Operation("loop", _consume, goes=(payload(7),), prepare=lambda world: world.queue.receive_many(3)),
-    Operation("loop that works", _consume_and_work, goes=(payload(7),), prepare=lambda world: world.queue.receive_many(3)),
+    Operation(
+        "loop that works", _consume_and_work, goes=(payload(7),), prepare=lambda world: world.queue.receive_many(3)
+    ),
     Operation("ack", lambda world: _first(world).ack(), goes=HAND),
     Operation("ack of a batch", lambda world: world.held.ack(), goes=BOTH),
     Operation("block of a delivery", _use, goes=HAND),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from holdfast import Delivery, Empty, HoldfastError, StaleReceiptError
 from holdfast.queue.client.shared_engine import SharedEngine
-from proof.interruptions.operations import BOTH, HAND, OPERATIONS, READY, Operation, World, payload
+from proof.interruptions.operations import BOTH, HAND, OPERATIONS, READY, Operation, World
 from support.processes.threads import Threads, is_waiting, wait_until
 
 NOT_OWN = {"open", "close", "configure"}
@@ -91,11 +91,9 @@ BESIDE_A_CLIENT = tuple(
     replace(each, name=f"{each.name}, beside a client", prepare=_join)
     for each in (
         Operation("owner: receive", lambda world: world.queue.receive(timeout=0), mode="shared"),
-        Operation("owner: get", lambda world: world.queue.get(timeout=0), (payload(5),), mode="shared"),
+        Operation("owner: get", lambda world: world.queue.get(timeout=0), READY[1:2], mode="shared"),
         Operation("owner: ack of what is in other hands", _settle_theirs, mode="shared"),
-        Operation(
-            "owner: purge", lambda world: world.queue.purge(), (payload(5), payload(6), payload(7)), mode="shared"
-        ),
+        Operation("owner: purge", lambda world: world.queue.purge(), READY[1:], mode="shared"),
     )
 )
 SUCCEEDED = tuple(
