@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast import Delivery, DeliveryBatch, FlushPolicy, PersistentQueue, Transaction
+from holdfast import ClosedError, Delivery, DeliveryBatch, FlushPolicy, PersistentQueue, Transaction
 from holdfast.queue.options.queue_options import Mode
 from support.builders.jobs import Jobs
 from support.owners.machine_link import Machines, machine_links
@@ -61,7 +61,8 @@ class World:
     def close(self) -> None:
         """Close all handles; again continues after an interruption, or does nothing."""
         for each in self.others:
-            each.close()
+            with suppress(ClosedError):  # of an owner that has failed: no process of its own has ended with that
+                each.close()
         self.queue.close()
 
 
