@@ -312,7 +312,7 @@ def _started(run: Callable[[], object]) -> Future[object] | None:
     return None if start_thread(run_and_tell, "holdfast-drain") is None else future
 
 
-def make_group(path: str | os.PathLike[str], group: str, lock_timeout: float) -> None:
+def make_group(path: str | os.PathLike[str], group: str, lock_timeout: float = 0) -> None:
     """Create a consumer group if there is none; raises QueueNotFoundError if there is no queue.
 
     Its messages are delivered without end: a batch that failed comes again as it was, and none of it is given up.
