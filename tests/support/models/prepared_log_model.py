@@ -185,7 +185,7 @@ def _entry(name: str, parts: list[Frame], end: int) -> ModelEntry:
     record = json.loads(last.payload[:-4]) if is_right else {}
     if (record.get("id"), record.get("nonce"), record.get("count")) != (transaction_id, nonce.hex(), len(puts)):
         return ModelEntry(transaction_id, nonce, name, None)
-    return ModelEntry(transaction_id, nonce, name, puts, record["waiting_file"])
+    return ModelEntry(transaction_id, nonce, name, puts, record.get("waiting_file", ""))
 
 
 def _salt(name: str, content: bytes) -> int | None:
