@@ -11,6 +11,7 @@ from proof.mutants.many_queues import MANY_QUEUES
 from proof.mutants.merges import MERGES
 from proof.mutants.mutation import Mutation
 from proof.mutants.own_deliveries import OWN_DELIVERIES
+from proof.mutants.prepared_logs import PREPARED_LOGS
 from proof.mutants.replays import REPLAYS
 from proof.mutants.retaining import RETAINING
 
@@ -437,6 +438,7 @@ MUTATIONS = (
     *DRAINS,
     *RETAINING,
     *MERGES,
+    *PREPARED_LOGS,
     *REPLAYS,
     *FILTERS,
     *MANY_QUEUES,
