@@ -392,8 +392,9 @@ MUTATIONS = (
         "prepared-file-gone-early",
         "The file of a prepared batch is removed before the batch is in the log.",
         "queue/producer/waiting_batches.py",
-        "        try:\n            offsets = self._write_side.decide(",
-        "        try:\n            self._storage.remove(summary.path)\n            offsets = self._write_side.decide(",
+        "        try:\n            offsets = self._write_side.decide(*_divided(content), summary",
+        "        try:\n            self._storage.remove(summary.path)\n"
+        "            offsets = self._write_side.decide(*_divided(content), summary",
         "transactions",
     ),
     Mutation(
