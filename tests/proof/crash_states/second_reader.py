@@ -29,9 +29,7 @@ class LeftPrepared:
         files = {path: content for path, content in storage.tree().items() if content is not None}
         self._logs = {name: _log_of(files, name) for name in names}
         self._batches = {
-            name: {
-                path.stem for path in files if path.parent == Path("/", name, "prepared") and path.suffix == ".batch"
-            }
+            name: {path.name.partition(".batch")[0] for path in files if path.parent == Path("/", name, "prepared")}
             for name in names
         }
         self._decided = {

@@ -222,6 +222,7 @@ PREPARING = {
     "prepare_taking": Action(
         _may_prepare_another_that_takes, lambda life: life.prepare_another(SMALL_BYTES, takes=True)
     ),
+    "move": Action(_has_waiting, Life.move_waiting),
     "commit_first": Action(_has_waiting, lambda life: life.commit_waiting(0)),
     "commit_last": Action(_has_several_waiting, lambda life: life.commit_waiting(-1)),
     "abort_first": Action(_has_waiting, lambda life: life.abort_waiting(0)),

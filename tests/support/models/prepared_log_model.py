@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 MAGIC = b"\x89HFPREP\n"
 START = 4608
@@ -24,7 +25,8 @@ _HEAD = struct.Struct("<BIIBHHHIIQ")
 
 def _table() -> tuple[int, ...]:
     rows = []
-    for value in range(256):
+    for byte in range(256):
+        value = byte
         for _ in range(8):
             value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
         rows.append(value)
@@ -167,7 +169,7 @@ def _pass_bad(found: ModelSegment, frames: list[Frame], number: int, at: int, en
     found.entries.append(ModelEntry(record["id"], bytes.fromhex(record["nonce"]), found.name, None))
     seen = [each for each in frames[number : rest + 1] if each.at > at]
     begins = seen[0].at - HEAD_BYTES - 24 - len(record["id"].encode())
-    follow = all(first.end == second.at for first, second in zip(seen, seen[1:], strict=False))
+    follow = all(first.end == second.at for first, second in pairwise(seen))
     if begins != at or seen[0].index != 0 or not follow:
         found.lost.append(at)  # more than the frame that begins it is bad: perhaps one that ends another entry
     return frame.end, rest + 1
@@ -177,7 +179,7 @@ def _entry(name: str, parts: list[Frame], end: int) -> ModelEntry:
     begin, last = parts[0], parts[-1]
     nonce, transaction_id = begin.payload[:16], begin.payload[24:].decode()
     puts = tuple(each.payload for each in parts[1:-1])
-    follow = all(first.end == second.at for first, second in zip(parts, parts[1:], strict=False))
+    follow = all(first.end == second.at for first, second in pairwise(parts))
     is_right = follow and last.end == end and (last.kind, last.flags, last.index) == (DECISION, LAST, len(puts))
     is_right = is_right and [(each.kind, each.index) for each in parts[1:-1]] == [
         (MESSAGE, index) for index in range(len(puts))
@@ -185,7 +187,7 @@ def _entry(name: str, parts: list[Frame], end: int) -> ModelEntry:
     record = json.loads(last.payload[:-4]) if is_right else {}
     if (record.get("id"), record.get("nonce"), record.get("count")) != (transaction_id, nonce.hex(), len(puts)):
         return ModelEntry(transaction_id, nonce, name, None)
-    return ModelEntry(transaction_id, nonce, name, puts, record["waiting_file"])
+    return ModelEntry(transaction_id, nonce, name, puts, record.get("waiting_file", ""))
 
 
 def _salt(name: str, content: bytes) -> int | None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
+from holdfast.persistence.prepared_log import prepared_log
+from holdfast.queue.prepared.log_moves import LogMoves
 from proof.crash_states.history import Part
 from proof.crash_states.lives.books import PREPARED, A, Held, InHand
 from proof.crash_states.lives.transacting import TIMEOUT_SECONDS, Transacting
+from support.builders.handles import handle_of
 
 WAITING = "waiting"
 WAITING_MAX = 3
@@ -34,6 +39,12 @@ class Preparing(Transacting):
         if tx.acks:
             self._all_durable(A, Part.PROGRESS)
         self._return(f"prepare {name}")
+
+    def move_waiting(self) -> None:
+        """Let what is prepared be undecided for long: it moves to files of its own, and segments go."""
+        with patch.object(prepared_log, "UNDECIDED_SECONDS", 0.0):
+            LogMoves(handle_of(self.queue)).run()
+        self._return("move")
 
     def commit_waiting(self, number: int) -> None:
         """Commit one of them by its id: the first or the last."""
