@@ -124,7 +124,8 @@ def find_transaction(handle: QueueHandle, transaction_id: str) -> Found | None:
         return replace(_of_vote(own[1], waiting_entries(handle)), votes=(own,))
     commit_record = batch.commit_record
     voters = {each.group for each in commit_record.participants if each.path == OWN}
-    votes = tuple(each for each in _votes(handle, voters) if each[1].nonce == commit_record.nonce)
+    found = _votes(handle, voters) if voters else ()
+    votes = tuple(each for each in found if each[1].nonce == commit_record.nonce)
     return Found(
         commit_record.id, commit_record.nonce, commit_record.timestamp_ns, commit_record.coordinator, batch, votes
     )
