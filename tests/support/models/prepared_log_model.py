@@ -165,9 +165,10 @@ def _pass_bad(found: ModelSegment, frames: list[Frame], number: int, at: int, en
         return frame.at, rest
     record = json.loads(frame.payload[:-4])
     found.entries.append(ModelEntry(record["id"], bytes.fromhex(record["nonce"]), found.name, None))
-    first = next(each for each in frames[number : rest + 1] if each.at > at)
-    begins = first.at - HEAD_BYTES - 24 - len(record["id"].encode())
-    if first.index != 0 or (first.kind == DECISION and record["count"]) or begins != at:
+    seen = [each for each in frames[number : rest + 1] if each.at > at]
+    begins = seen[0].at - HEAD_BYTES - 24 - len(record["id"].encode())
+    follow = all(first.end == second.at for first, second in zip(seen, seen[1:], strict=False))
+    if begins != at or seen[0].index != 0 or not follow:
         found.lost.append(at)  # more than the frame that begins it is bad: perhaps one that ends another entry
     return frame.end, rest + 1
 
