@@ -1,4 +1,4 @@
-"""Opening empties the prepared log: what is undecided moves to batch files, and segments go unless something forbids it."""
+"""Opening empties the prepared log: what is undecided moves, and segments go unless something forbids it."""
 
 from __future__ import annotations
 
