@@ -8,12 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sqlite3
 import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 
@@ -23,11 +22,15 @@ from benchmarks.measuring.rows import NOTHING, significant
 from benchmarks.peers import kills
 from benchmarks.peers.columns import COLUMNS, command
 from benchmarks.peers.install import MISSING
+from benchmarks.peers.native.programs import built
 from benchmarks.peers.peer import Peer, UnavailableError
 from benchmarks.peers.queues import PEERS
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 60
+KILL_SAFE = "kill-safe"
+FAILED = "failed"
+MISSING_HERE = "missing"
 
 
 def measure(peer: Peer, column: str, base: Path, seconds: float) -> float | None:
@@ -56,54 +59,79 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=ROOT / "build", help="folder on the disk to measure")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each rate")
+    parser.add_argument("--kills", type=int, default=5, help="of a process that puts, and as many of one that takes")
     parser.add_argument("--only", action="append", help="a part of a queue's name; may be given several times")
+    parser.add_argument("--native", action="store_true", help="with queues of other languages; needs cargo")
     options = parser.parse_args()
     options.dir.mkdir(parents=True, exist_ok=True)
-    peers = [each for each in PEERS if not options.only or any(part in each.name for part in options.only)]
-    out = json.loads(MISSING.read_text(encoding="utf-8")) if MISSING.exists() else {}
-    there = [each for each in peers if each.distribution not in out]
-    notes = [f"{each.name}: could not be installed: {out[each.distribution]}" for each in peers if each not in there]
+    known, notes = [*PEERS], dict[tuple[str, str], str]()
+    if options.native:
+        try:
+            known += built(options.dir / "native")
+        except UnavailableError as error:
+            notes["native queues", "all columns"] = str(error)
+    peers = [each for each in known if not options.only or any(part in each.name for part in options.only)]
+    if not peers:
+        names = ", ".join(each.name for each in known)
+        parser.error("; ".join([f"no queue has {options.only} in its name, there are: {names}", *notes.values()]))
+    versions = {each.name: _version(each) for each in peers}
+    there = [each for each in peers if versions[each.name] is not None]
+    notes |= _missing([each for each in peers if each not in there])
     cells: dict[tuple[str, str], str] = {}
     with tempfile.TemporaryDirectory(prefix="peers-", dir=options.dir) as base:
         facts, place = machine.facts(Path(base)), Path(base)
         figures = race(there, place, options.rounds, options.seconds, notes)
         for peer in there:
             try:
-                cells[peer.name, "kill-safe"] = kills.verdict(peer, place)
+                cells[peer.name, KILL_SAFE] = kills.verdict(peer, place, options.kills)
             except (UnavailableError, subprocess.TimeoutExpired) as error:
-                notes.append(f"{peer.name}, kill-safe: {error}")
-    table = [["queue", "version", *COLUMNS, "kill-safe", "power-safe"]]
+                notes[peer.name, KILL_SAFE] = str(error)
+    cells |= {(name, column): _cell(column, readings) for (name, column), readings in figures.items() if readings}
+    cells |= dict.fromkeys(notes, FAILED)
+    table = [["queue", "version", *COLUMNS, KILL_SAFE, "power-safe"]]
     table += [
         [
             peer.name,
-            version(peer.distribution) if peer.distribution else sqlite3.sqlite_version,
-            *(_cell(column, figures[peer.name, column]) for column in COLUMNS),
-            cells.get((peer.name, "kill-safe"), NOTHING),
+            versions[peer.name] or MISSING_HERE,
+            *(cells.get((peer.name, column), NOTHING) for column in (*COLUMNS, KILL_SAFE)),
             peer.power_safe,
         ]
-        for peer in there
+        for peer in peers
     ]
     print(*(f"- {fact}" for fact in facts), "", *markdown(table), sep="\n")
-    for note in notes:
-        print(f"\nNot measured: {note}")
+    for (name, column), note in notes.items():
+        print(f"\nNot measured: {name}, {column}: {note}")
+
+
+def _version(peer: Peer) -> str | None:
+    """Return which version is installed here; None: none is."""
+    try:
+        return peer.version or version(peer.distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _missing(peers: Sequence[Peer]) -> dict[tuple[str, str], str]:
+    """Say why queues are not there."""
+    failures = json.loads(MISSING.read_text(encoding="utf-8")) if MISSING.exists() else {}
+    unknown = "it is not installed here; make bench-peers installs it"
+    return {(each.name, "version"): failures.get(each.distribution, unknown) for each in peers}
 
 
 def race(
-    peers: Sequence[Peer], place: Path, rounds: int, seconds: float, notes: list[str]
+    peers: Sequence[Peer], place: Path, rounds: int, seconds: float, notes: dict[tuple[str, str], str]
 ) -> dict[tuple[str, str], list[float]]:
     """Measure all figures of all queues in turn; say in ``notes`` what could not be, and do not try that again."""
     figures: dict[tuple[str, str], list[float]] = defaultdict(list)
-    failed: set[tuple[str, str]] = set()
     for _ in range(rounds):
         for column in COLUMNS:
             for peer in peers:
-                if (peer.name, column) in failed:
+                if (peer.name, column) in notes:
                     continue
                 try:
                     figure = measure(peer, column, place, seconds)
                 except (UnavailableError, subprocess.TimeoutExpired) as error:
-                    failed.add((peer.name, column))
-                    notes.append(f"{peer.name}, {column}: {error}")
+                    notes[peer.name, column] = str(error)
                     continue
                 if figure is not None:
                     figures[peer.name, column].append(figure)
@@ -111,8 +139,6 @@ def race(
 
 
 def _cell(column: str, readings: list[float]) -> str:
-    if not readings:
-        return NOTHING
     middle = median(readings)
     return f"{significant(middle)} µs" if column == "latency" else f"{significant(middle)}/s"
 

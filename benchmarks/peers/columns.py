@@ -271,6 +271,8 @@ def _in_threads(works: Sequence[Callable[[], None]]) -> None:
 
 def command(peer: Peer, column: str, folder: Path, seconds: float) -> list[str]:
     """Return what measures one figure in a process of its own."""
+    if peer.program:
+        return [peer.program, column, str(folder), str(seconds), str(SIZE), str(BATCH), str(FILLED)]
     return [sys.executable, "-m", "benchmarks.peers.columns", peer.name, column, str(folder), str(seconds)]
 
 

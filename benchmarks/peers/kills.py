@@ -14,12 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.peers.columns import number_of, numbered
+from benchmarks.measuring.load import BATCH
+from benchmarks.peers.columns import SIZE, number_of, numbered
 from benchmarks.peers.peer import Peer, UnavailableError
 from benchmarks.peers.queues import PEERS
-
-KILLS = 5
-"""Of a process that puts, and as many of one that takes."""
 
 FILLED = 3_000
 SECONDS_MIN, SECONDS_MAX = 0.05, 0.3
@@ -54,10 +52,10 @@ def _say(number: int) -> None:
     os.write(1, b"%d\n" % number)
 
 
-def verdict(peer: Peer, base: Path) -> str:
-    """Kill processes that put and processes that take; return what the table says of it."""
+def verdict(peer: Peer, base: Path, kills: int) -> str:
+    """Kill so many processes that put and so many that take; return what the table says of it."""
     draw, lost, again, total = random.Random(7), 0, 0, 0
-    for what in ("putting", "taking") * KILLS:
+    for what in ("putting", "taking") * kills:
         with tempfile.TemporaryDirectory(dir=base) as folder:
             told = _killed(peer, what, Path(folder), SECONDS_MIN + (SECONDS_MAX - SECONDS_MIN) * draw.random())
             left = _run(peer, "draining", Path(folder))
@@ -68,7 +66,7 @@ def verdict(peer: Peer, base: Path) -> str:
             again += len(set(told) & set(left))
             missing = FILLED - len(set(told) | set(left))
             lost += max(0, missing - 1)  # one was taken, and the kill came before its number was printed
-    comes_again = f", {again:,} of the taken came again" if again > KILLS else ""
+    comes_again = f", {again:,} of the taken came again" if again > kills else ""
     return f"**no**: lost {lost:,} of {total:,}{comes_again}" if lost else f"yes{comes_again}"
 
 
@@ -92,7 +90,9 @@ def _run(peer: Peer, what: str, folder: Path) -> list[int]:
 
 def _start(peer: Peer, what: str, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.peers.kills", peer.name, what, str(folder)],
+        [peer.program, what, str(folder), "0", str(SIZE), str(BATCH), str(FILLED)]
+        if peer.program
+        else [sys.executable, "-m", "benchmarks.peers.kills", peer.name, what, str(folder)],
         env=os.environ | peer.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -57,6 +57,10 @@ class Peer:
         Whether two processes may use it.
     environment : mapping
         Variables of the process that it is measured in.
+    version : str
+        Where it is not pip that knows it.
+    program : str
+        What prints the figures of a queue that Python cannot open; empty for all others.
     """
 
     name: str
@@ -66,8 +70,15 @@ class Peer:
     threads: str = "share"
     processes: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    program: str = ""
 
     @property
     def is_durable(self) -> bool:
         """Whether anything has it sync."""
         return self.power_safe != "no"
+
+
+def no_handle(folder: Path, is_durable: bool) -> Handle:
+    """Stand for the opening of a queue that has a program."""
+    raise UnavailableError("Python cannot open it")

@@ -230,7 +230,7 @@ PURE = {"HOLDFAST_PURE": "1"}
 PEERS = (
     Peer("Holdfast, compiled", "holdfast", _holdfast("c"), "every_commit()"),
     Peer("Holdfast, pure Python", "holdfast", _holdfast("python"), "every_commit()", environment=PURE),
-    Peer("SQLite by hand", "", _sqlite, "synchronous=FULL", threads="apart"),
+    Peer("SQLite by hand", "", _sqlite, "synchronous=FULL", threads="apart", version=sqlite3.sqlite_version),
     Peer("localqueue", "localqueue", _localqueue, "DurabilityMode.DURABLE"),
     Peer("honker", "honker", _honker),
     Peer("huey, SqliteStorage", "huey", _huey, "fsync=True"),

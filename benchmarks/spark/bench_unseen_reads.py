@@ -99,8 +99,8 @@ def test_a_task_reads_what_it_does_not_see(
     load = Load((30 if request.config.getoption("quick") else 300) * 10**6 // size, size)
     path = tmp_path / "queue"
     with PersistentQueue(path, mode="exclusive") as queue:
-        for _ in range(load.count // _PUT_COUNT):
-            queue.put_many([load.payload] * _PUT_COUNT)
+        for first in range(0, load.count, _PUT_COUNT):
+            queue.put_many([load.payload] * min(_PUT_COUNT, load.count - first))
     snapshot = take_snapshot(OsStorage(), Selection(path, 0, NO_END, 0, NO_END, None))
     task = _Task(snapshot, load.count)
     keep_freed_memory()

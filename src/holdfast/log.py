@@ -108,4 +108,18 @@ def say_noted() -> None:
             saying.release()  # in a child that a handler has forked, the others use another one
 
 
+class _Last(logging.Handler):
+    """Says what is noted as the module ``logging`` ends, which it tells all handlers.
+
+    That is behind functions of ``atexit`` that were registered before this library was imported: they run when its own
+    end is over, and no thread is started any more.
+    """
+
+    def close(self) -> None:
+        """Say it."""
+        say_noted()
+        super().close()
+
+
+_last = _Last()
 os.register_at_fork(after_in_child=_noted.forget)

@@ -85,7 +85,8 @@ def start_thread(work: Work, name: str, end: Work | None = None) -> threading.Th
 def log_later(level: int, text: str, *arguments: object, error: BaseException | None = None) -> None:
     """Log from a thread of its own, where the caller may hold a lock; ``error``: with its traceback.
 
-    If no thread can be started, it is said with the next record, by the poller, or at the end of the interpreter.
+    If no thread can be started, it is said with the next record, by the poller, at the end of the interpreter, or at
+    that of the module ``logging``.
     """
     if log.note(level, text, *arguments, error=error, depth=2):
         start_thread(log.say_noted, "holdfast-log", _no_end)

@@ -279,6 +279,34 @@ def test_a_drain_without_end_comes_back_to_a_queue_that_was_shut_down(
     assert sink.counts() == COUNTS | {"orders-b": 210}
 
 
+def test_a_drain_without_end_has_some_of_many_queues_open_at_once(
+    engine: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those in which nothing comes make room; what comes into them later is drained, too."""
+    monkeypatch.setattr(many_drains, "OPEN_MAX", 2)
+    monkeypatch.setattr(many_drains, "REST_SECONDS", 0.1)
+    joined: list[str] = []
+    join, most = many_drains.ManyDrains._join, [0]
+
+    def watched(drains: many_drains.ManyDrains, path: Path) -> None:
+        join(drains, path)
+        joined.append(path.name)
+        most[0] = max(most[0], len(drains._open))
+
+    monkeypatch.setattr(many_drains.ManyDrains, "_join", watched)
+    sink = Sink(tmp_path / "out")
+    with WithoutEnd(engine, data, sink, monkeypatch, "orders-*") as drain:
+        drain.wait_for(6)
+        for name, count in COUNTS.items():
+            fill(data / name, range(count, count + 10))
+            drain.wait_for(1)
+        joined.clear()
+        wait_until(lambda: len(joined) > 4)
+        assert set(joined) <= {"orders-a", "orders-b"}, "the one in which something has come last stays open"
+    assert most == [2]
+    assert sink.counts() == {name: count + 10 for name, count in COUNTS.items()}
+
+
 def test_a_drain_without_end_tells_what_fails_until_it_is_stopped(engine: Any, data: Path, tmp_path: Path) -> None:
     """The others are drained."""
     sink = Sink(tmp_path / "out", fails_at("orders-b"))

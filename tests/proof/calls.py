@@ -24,15 +24,23 @@ class _Process:
 
     def begin(self) -> None:
         """Count from here on, and tell at the end."""
-        self._before = call_count()
+        self.restart()
         util.Finalize(None, self.tell, exitpriority=1)
+
+    def restart(self) -> None:
+        """Count from here on."""
+        self._before = call_count()
+
+    def count(self) -> int:
+        """Return how many calls were counted."""
+        return call_count() - self._before
 
     def tell(self) -> None:
         """Append the number of calls to the file, if there is one."""
         path = os.environ.get(_VARIABLE)
         if path and Path(path).exists():
             with Path(path).open("a") as file:
-                file.write(f"{call_count() - self._before}\n")
+                file.write(f"{self.count()}\n")
 
 
 _process = _Process()
@@ -44,11 +52,12 @@ def begin() -> Path:
     descriptor, name = tempfile.mkstemp(prefix="holdfast-calls-")
     os.close(descriptor)
     os.environ[_VARIABLE] = name
+    _process.restart()
     return Path(name)
 
 
 def total(path: Path) -> int:
-    """Return how many calls were told, and those of this process."""
+    """Return how many calls were told, and those of this process since it began to count."""
     told = [int(line) for line in path.read_text().splitlines()]
     path.unlink()
-    return sum(told) + call_count()
+    return sum(told) + _process.count()

@@ -1,7 +1,8 @@
 """What each programme covered in its last whole run: it writes that itself, and docs/scoreboard.md shows it.
 
-One JSON file for each programme below ``docs/scoreboard``; the page is rendered from them, in the same step. Nothing
-in either is written by hand: ``python -m proof.scoreboard`` renders the page again, and a test compares.
+One JSON file for each programme and implementation, ``docs/scoreboard/c/kills.json`` for one; the page is rendered from
+them, in the same step. Nothing in either is written by hand: ``python -m proof.scoreboard`` renders the page again, and
+a test compares.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import click
 import portalocker
 from click.core import ParameterSource
 
-from holdfast.compiled import implementation
+from holdfast.compiled import PURE, implementation
 from proof import calls
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,12 +72,15 @@ class Programme:
         Where others stand; empty: no published figure is known.
     command : str
         What runs the whole of it.
+    implementations : tuple of str
+        Those that it can try.
     """
 
     name: str
     tries: str
     others: str
     command: str
+    implementations: tuple[str, ...] = ("c", "python")
 
 
 PROGRAMMES = (
@@ -142,19 +146,22 @@ PROGRAMMES = (
         "fuzz", "fuzzing of decoders and of whole directories", "dbsqlfuzz 500,000,000 a day on 16 cores", "make fuzz"
     ),
     Programme("second-model", "a second model, written from these pages", "", "make second-model"),
-    Programme("mutants", "planted bugs", "", "make crash-mutants"),
+    Programme("mutants", "planted bugs", "", "make crash-mutants", ("python",)),
     Programme("soak", "mixed load for minutes: memory, descriptors, threads and disk stay level", "", "make soak"),
     Programme("coverage", "branches of `persistence` and `queue` reached by tests", "SQLite MC/DC", "make coverage"),
 )
 """In the order of the page."""
+
+SHOWN = {"c": "C", "python": "Python"}
+"""How the page names an implementation."""
 
 UNTOLD = frozenset({"coverage", "failing-sync", "fuzz", "kills", "lock-race", "mutants", "power-cuts", "successions"})
 """Programmes whose work is done by processes that are killed, or are none of Python's: they cannot tell their calls."""
 
 _HEADER = (
     "<!-- Rendered by tests/proof/scoreboard.py from docs/scoreboard/*.json, which the programmes write. -->\n"
-    "| what is tried | where others stand | covered by Holdfast | violations | last whole run | command |\n"
-    "|---|---|---|---|---|---|\n"
+    "| what is tried | where others stand | code | covered by Holdfast | violations | last whole run | command |\n"
+    "|---|---|---|---|---|---|---|\n"
 )
 
 
@@ -210,9 +217,11 @@ class Run:
     """
 
     def __init__(self, name: str, *, partial: bool = False, docs: Path = DOCS) -> None:
-        if name not in {each.name for each in PROGRAMMES}:
+        programme = next((each for each in PROGRAMMES if each.name == name), None)
+        if programme is None:
             raise ValueError(f"{name!r} is no programme of the scoreboard")
         self._name = name
+        self._tried = implementation if implementation in programme.implementations else programme.implementations[0]
         self._docs = docs
         self._calls = calls.begin()
         self._less_than_all = ["a part"] * partial + _smaller_options()
@@ -224,15 +233,16 @@ class Run:
     def record(self, covered: Mapping[str, int | str], *, violations: int) -> None:
         """Write the result, and the page anew; a part of a run only says that the row of the last whole run stays.
 
-        It says also which implementation was tried, and exits with 1 if that is the extension and it was never called.
+        It says also which implementation was tried, and exits with 1 if that is the extension and it was never called,
+        or if it was called and is not the one that was to be tried.
         """
-        self._show_calls()
+        count = self._count_calls()
         if self._less_than_all or os.environ.get(OFF) == "off":
             why = ", ".join(self._less_than_all) or f"{OFF}=off"
             click.echo(f"scoreboard: not recorded ({why}); the last whole run of {self._name} stays")
             return
         result = Result(
-            dict(covered),
+            {**covered, **({"calls into C": count} if count else {})},
             violations,
             round(time.monotonic() - self._began, 1),
             _command_line(),
@@ -242,39 +252,43 @@ class Run:
             f"{platform.python_implementation()} {platform.python_version()}",
             os.cpu_count() or 1,
         )
-        path = _path(self._docs, self._name)
-        path.parent.mkdir(exist_ok=True)
+        path = _path(self._docs, self._tried, self._name)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with portalocker.Lock(self._docs / "scoreboard.md", "a", timeout=60, encoding="utf-8") as page:
             path.write_text(json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
             page.truncate(0)
             page.write(rendered(self._docs))
         click.echo(f"scoreboard: recorded in {path.relative_to(self._docs.parent)}")
 
-    def _show_calls(self) -> None:
+    def _count_calls(self) -> int:
         count = calls.total(self._calls)
         click.echo(
-            f"implementation: {implementation}, {count:,} calls into C, without those of processes that were killed"
+            f"implementation: {self._tried}, {count:,} calls into C, without those of processes that were killed"
         )
-        if implementation == "c" and not count and self._name not in UNTOLD and self._docs == DOCS:
+        if self._tried == "c" and not count and self._name not in UNTOLD and self._docs == DOCS:
             click.echo("FAILED: the C extension was to serve, and was never called")
             raise SystemExit(1)
+        if self._tried == "python" and count:
+            click.echo("FAILED: Python alone was to serve, and the C extension was called")
+            raise SystemExit(1)
+        return count
 
 
-def results(docs: Path = DOCS) -> dict[str, Result]:
-    """Return the results there are, by the names of their programmes."""
-    paths = {each.name: _path(docs, each.name) for each in PROGRAMMES}
-    return {
-        name: Result(**json.loads(path.read_text(encoding="utf-8"))) for name, path in paths.items() if path.exists()
-    }
+def results(docs: Path = DOCS) -> dict[tuple[str, str], Result]:
+    """Return the results there are, by the implementations and names of their programmes."""
+    paths = {(of, each.name): _path(docs, of, each.name) for each in PROGRAMMES for of in each.implementations}
+    return {key: Result(**json.loads(path.read_text(encoding="utf-8"))) for key, path in paths.items() if path.exists()}
 
 
 def rendered(docs: Path = DOCS) -> str:
     """Return the page."""
     found = results(docs)
-    return _HEADER + "".join(_row(each, found.get(each.name)) for each in PROGRAMMES)
+    return _HEADER + "".join(
+        _row(each, tried, found.get((tried, each.name))) for each in PROGRAMMES for tried in each.implementations
+    )
 
 
-def _row(programme: Programme, result: Result | None) -> str:
+def _row(programme: Programme, tried: str, result: Result | None) -> str:
     covered, violations, run = NOT_RECORDED, NOTHING, NOTHING
     if result is not None:
         covered = ", ".join(map(_figure, result.covered.items())) or NOTHING
@@ -284,7 +298,10 @@ def _row(programme: Programme, result: Result | None) -> str:
             f"{result.date}, commit {result.commit or 'unknown'}{changed}, {result.seconds:,.0f} s, {result.python}, "
             f"{result.cores} cores: `{result.command}`"
         )
-    cells = (programme.tries, programme.others or NOTHING, covered, violations, run, f"`{programme.command}`")
+    said, prefix = ("", ""), f"{PURE}=1 "
+    if tried == programme.implementations[0]:
+        said, prefix = (programme.tries, programme.others or NOTHING), ""
+    cells = (*said, SHOWN[tried], covered, violations, run, f"`{prefix}{programme.command}`")
     return f"| {' | '.join(cells)} |\n"
 
 
@@ -293,8 +310,8 @@ def _figure(item: tuple[str, int | str]) -> str:
     return f"{value:,} {name}" if isinstance(value, int) else f"{name} {value}"
 
 
-def _path(docs: Path, name: str) -> Path:
-    return docs / "scoreboard" / f"{name}.json"
+def _path(docs: Path, tried: str, name: str) -> Path:
+    return docs / "scoreboard" / tried / f"{name}.json"
 
 
 def _smaller_options() -> list[str]:

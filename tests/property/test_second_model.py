@@ -28,6 +28,7 @@ HISTORIES = range(1, 13)
 STEPS = 80
 FIRST_MODEL_SEEDS = range(2)
 FIRST_MODEL_STEPS = 120
+THREE_FILES = [(0, 2**26), (1, 2**26), (2, 2**18)]
 NOW = Now(1_700_000_000_000_000_000, 1_000_000_000_000)
 
 
@@ -163,15 +164,29 @@ def too_large_for_an_open_transaction(judge: Judge) -> None:
 def above_a_bound_of_bytes(judge: Judge) -> None:
     """Put what makes the data files take more than what was set."""
     configured(judge, max_bytes=2**27)
-    judge.told(Call("put", NOW, {"payload": b"c", "files": [(0, 2**26), (1, 2**26), (2, 2**18)]}), Answer(2))
+    judge.told(Call("put", NOW, {"payload": b"c", "files": THREE_FILES}), Answer(2))
 
 
 def full_though_all_is_done(judge: Judge) -> None:
     """Find a bound of bytes reached by files in which every message is done."""
     configured(judge, max_bytes=2**27)
     judge.told(Call("get_many", NOW, {"max_messages": 2}), Answer([b"a", b"b"]))
-    full = {"payload": b"c", "files": [(0, 2**26), (1, 2**26), (2, 2**18)]}
+    full = {"payload": b"c", "files": THREE_FILES}
     judge.told(Call("put", NOW, full), Answer(error="Full"))
+
+
+def finished_messages_that_are_kept_no_more(judge: Judge) -> None:
+    """Finish all messages while retention keeps them, and then let it go."""
+    configured(judge, max_bytes=2**27, retain_bytes=2**30)
+    judge.told(Call("get_many", NOW, {"max_messages": 2}), Answer([b"a", b"b"]))
+    judge.told(Call("configure", NOW, {"settings": {}, "reset": ["retain_bytes"]}), Answer())
+
+
+def full_of_what_a_pass_has_let_go(judge: Judge) -> None:
+    """Find a bound of bytes reached by files that the pass behind it had to remove."""
+    finished_messages_that_are_kept_no_more(judge)
+    judge.told(Call("pass_over", NOW, {"before": THREE_FILES, "files": THREE_FILES, "begun": []}), Answer())
+    judge.told(Call("full", NOW, {"files": THREE_FILES}), Answer(True))
 
 
 def forgotten_at_a_longer_window(judge: Judge) -> None:
@@ -249,6 +264,7 @@ def less_than_two_files(judge: Judge) -> None:
 
 SETTINGS = [above_a_bound, bound_forgotten, bound_that_nobody_set, another_setting, half_of_what_was_refused]
 SETTINGS += [too_large, too_large_for_an_open_transaction, above_a_bound_of_bytes, full_though_all_is_done]
+SETTINGS += [full_of_what_a_pass_has_let_go]
 SETTINGS += [forgotten_at_a_longer_window, remembered_beyond_a_shorter_window, once_too_often, alive_again]
 SETTINGS += [
     swept_too_late,
@@ -405,8 +421,14 @@ def put_into_a_large_spare(judge: Judge) -> None:
     judge.told(Call("put", NOW, {"payload": b"c", "files": [(0, 2**26), (2, 2**27)]}), Answer(2))
 
 
+def full_till_the_next_pass(judge: Judge) -> None:
+    """Find a bound of bytes reached by files that were kept until now, and go with the next pass."""
+    finished_messages_that_are_kept_no_more(judge)
+    judge.told(Call("full", NOW, {"files": THREE_FILES}), Answer(True))
+
+
 RIGHT = [all_that_matches, gone_by_age, released_while_the_log_is_read_anew, not_begun, put_into_a_large_spare]
-RIGHT += [skipped_in_front_of_files_that_are_gone]
+RIGHT += [skipped_in_front_of_files_that_are_gone, full_till_the_next_pass]
 
 
 @pytest.mark.parametrize("right", RIGHT)

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.text import for_a_shell
 from holdfast.errors import CorruptionError, Full, HoldfastError, RetryableError
 from holdfast.log import printable
 
@@ -101,7 +102,8 @@ def say(error: HoldfastError, *, as_json: bool) -> None:
 
 def say_line(code: str, message: str, *, as_json: bool) -> None:
     """Write one line to standard error: the error, under the stable name of its kind."""
-    line = json.dumps({"error": code, "message": message}) if as_json else f"error: {printable(message)}"
+    text = for_a_shell(message)
+    line = json.dumps({"error": code, "message": text}) if as_json else f"error: {printable(text)}"
     click.echo(line, err=True)
 
 

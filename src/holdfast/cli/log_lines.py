@@ -1,4 +1,4 @@
-"""Log records of commands that run until a signal comes: lines on standard error, as text or as JSON."""
+"""Log records of commands: lines on standard error, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 from typing import Any
 
+from holdfast.cli.text import for_a_shell
 from holdfast.log import indented, printable
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -15,7 +16,7 @@ class _TextLines(logging.Formatter):
     """Log records as text: one line each, with tracebacks indented, for any text of messages and exceptions."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
-        record.message = printable(record.message)
+        record.message = printable(for_a_shell(record.message))
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # as above
@@ -30,15 +31,18 @@ class _JsonLines(logging.Formatter):
             "time": record.created,
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": for_a_shell(record.getMessage()),
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields)
 
 
-def set_up_logging(*, as_json: bool) -> None:
-    """Log to standard error, unless logging is set up."""
+def set_up_logging(*, as_json: bool, is_brief: bool = False) -> None:
+    """Log to standard error, unless logging is set up.
+
+    ``is_brief``: only warnings and errors, without their time, as a command shows them that ends by itself.
+    """
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines() if as_json else _TextLines(_LOG_FORMAT))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    handler.setFormatter(_JsonLines() if as_json else _TextLines("%(message)s" if is_brief else _LOG_FORMAT))
+    logging.basicConfig(level=logging.WARNING if is_brief else logging.INFO, handlers=[handler])

@@ -9,6 +9,9 @@ from datetime import datetime
 
 from holdfast.log import printable
 
+_OPTIONS = {"lock_timeout=": "--lock-timeout", "another group=": "another --group"}
+"""What errors advise to programs, and the option of a command that does the same."""
+
 _PREVIEW_CHARACTERS = 60
 _KIB = 1024
 _STEPS_SECONDS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -24,6 +27,13 @@ def preview(payload: bytes) -> str:
         text = printable(start[: error.start].decode()) if is_cut else f"0x{start.hex()}"
     is_whole = len(text) <= _PREVIEW_CHARACTERS and len(start) == len(payload)
     return text if is_whole else text[:_PREVIEW_CHARACTERS] + "…"
+
+
+def for_a_shell(message: str) -> str:
+    """Return the message of an error with options of the command in the place of parameters."""
+    for parameter, option in _OPTIONS.items():
+        message = message.replace(parameter, option)
+    return message
 
 
 def size(count: int) -> str:

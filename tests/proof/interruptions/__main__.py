@@ -19,6 +19,7 @@ import click
 
 from holdfast import FlushPolicy
 from proof.interruptions.operations import OPERATIONS
+from proof.interruptions.own_operations import OWN_OPERATIONS
 from proof.interruptions.signals import Signalled
 from proof.interruptions.sweep import Swept, find_points, promised, sweep
 from proof.scoreboard import Run
@@ -27,6 +28,7 @@ from support.processes.interruptions import Kind
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=3), FlushPolicy.never())
 LONG = {"open", "close"}
+EVERY = (*OPERATIONS, *OWN_OPERATIONS)
 SHOWN_MAX = 20
 
 
@@ -63,7 +65,7 @@ def run_one(strides: Strides, task: tuple[int, int]) -> Row:
     """Sweep an operation under a policy, both by their numbers."""
     logging.disable(logging.CRITICAL)
     gc.freeze()
-    operation, policy = OPERATIONS[task[0]], POLICIES[task[1]]
+    operation, policy = EVERY[task[0]], POLICIES[task[1]]
     points = find_points(operation, policy)
     main_points = promised(points)
     swept = sweep(operation, policy, main_points[:: strides.long if operation.name in LONG else strides.usual])
@@ -78,7 +80,7 @@ def rows(strides: Strides, only: str | None, process_count: int) -> Iterator[Row
     """Sweep all operations, in some processes, and yield what came of them in their order."""
     tasks = [
         (number, policy)
-        for number, operation in enumerate(OPERATIONS)
+        for number, operation in enumerate(EVERY)
         for policy in range(len(POLICIES) if operation.name not in LONG else 1)
         if only is None or operation.name == only
     ]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from holdfast.queue.threads.notifier import Notifier
 from support.processes.interruptions import SOURCE
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -68,6 +69,8 @@ def _parts(each: object) -> list[tuple[str, object]]:  # noqa: PLR0911  # one fo
         return [("values", value) for value in list(each.values())]
     if isinstance(each, list | tuple | set):
         return [("items", value) for value in list(each)]
+    if isinstance(each, Notifier):
+        return []  # those in its list are locked while one sleeps
     if isinstance(each, threading.Condition):
         return [("lock", each._lock)]  # type: ignore[attr-defined]  # those in its list are locked while one sleeps
     if isinstance(each, threading.Event):

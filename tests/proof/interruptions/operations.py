@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast import Delivery, DeliveryBatch, FlushPolicy, PersistentQueue, Transaction
+from holdfast import ClosedError, Delivery, DeliveryBatch, FlushPolicy, PersistentQueue, Transaction
+from holdfast.queue.options.queue_options import Mode
 from support.builders.jobs import Jobs
+from support.owners.machine_link import Machines, machine_links
 from support.workloads.recorded_run import message
 
 COUNT = 8
@@ -20,20 +22,51 @@ HELD = 2
 
 @dataclass
 class World:
-    """A queue in which two messages are finished, two are in hand and four wait, with a transaction that is open."""
+    """A queue in which two messages are finished, two are in hand and four wait, with a transaction that is open.
+
+    Attributes
+    ----------
+    jobs, policy
+        The disk, and the flush policy.
+    queue : PersistentQueue
+        The handle that is interrupted. If it is shared, it owns the queue itself.
+    held : DeliveryBatch
+        What it has in hand.
+    tx : Transaction
+        The one that is open.
+    owners : Machines or None
+        The owner of a shared queue.
+    others : list of PersistentQueue
+        Handles of other processes.
+    theirs : list of Delivery
+        What these have in hand.
+    settle_first : callable
+        Is called after the interruption, before it is judged.
+    """
 
     jobs: Jobs
     policy: FlushPolicy
     queue: PersistentQueue
     held: DeliveryBatch
     tx: Transaction
+    owners: Machines | None = None
+    others: list[PersistentQueue] = field(default_factory=list)
+    theirs: list[Delivery] = field(default_factory=list)
+    settle_first: Callable[[], object] = lambda: None
 
     def reopened(self, jobs: Jobs) -> PersistentQueue:
         """Open what is on a disk, with the settings that it has."""
         return jobs.open()
 
+    def close(self) -> None:
+        """Close all handles; again continues after an interruption, or does nothing."""
+        for each in self.others:
+            with suppress(ClosedError):  # of an owner that has failed: no process of its own has ended with that
+                each.close()
+        self.queue.close()
 
-OPTIONS: dict[str, Any] = {"max_deliveries": 3, "maxsize": 20, "dedup_window": 60, "dedup_max": 64}
+
+OPTIONS: dict[str, Any] = {"max_deliveries": 3, "maxsize": 20, "dedup_window": 60, "dedup_max": 64, "backoff": []}
 
 
 def payload(number: int) -> bytes:
@@ -44,12 +77,14 @@ def payload(number: int) -> bytes:
 def made(operation: Operation, policy: FlushPolicy) -> World:
     """Return a world to interrupt an operation in."""
     jobs = Jobs()
-    queue = jobs.open(flush=policy, **OPTIONS)
-    queue.put_many([payload(number) for number in range(COUNT)])
-    queue.get_many(2)
-    held = queue.receive_many(HELD)
-    world = World(jobs, policy, queue, held, queue.begin(timeout=100))
-    operation.prepare(world)
+    with machine_links() as owners:
+        owners.are_own = True
+        queue = jobs.open(mode=operation.mode, flush=policy, **OPTIONS)
+        queue.put_many([payload(number) for number in range(COUNT)])
+        queue.get_many(2)
+        held = queue.receive_many(HELD)
+        world = World(jobs, policy, queue, held, queue.begin(timeout=100), owners)
+        operation.prepare(world)
     return world
 
 
@@ -69,6 +104,10 @@ class Operation:
         Payloads that may be dead letters.
     closes : bool
         Whether the handle is of no use behind it.
+    mode : str
+        That of the handle: a shared one owns the queue itself.
+    again : callable or None
+        Is called by another thread after the interruption. If it raises nothing, the operation has happened.
     """
 
     name: str
@@ -78,6 +117,8 @@ class Operation:
     buries: tuple[bytes, ...] = ()
     prepare: Callable[[World], object] = nothing
     closes: bool = False
+    mode: Mode = "exclusive"
+    again: Callable[[World], object] | None = None
 
 
 def _first(world: World) -> Delivery:
@@ -107,6 +148,12 @@ def _receive_and_use(world: World) -> None:
 def _consume(world: World) -> None:
     for _ in world.queue.consume(prefetch=2, timeout=0):
         pass
+
+
+def _consume_and_work(world: World) -> None:
+    """Interrupt the body of a loop, which begins and ends in other code."""
+    for each in world.queue.consume(prefetch=2, timeout=0):
+        assert each.headers == {}
 
 
 def _open(world: World) -> None:
@@ -170,6 +217,9 @@ OPERATIONS = (
     Operation("receive_many", lambda world: world.queue.receive_many(3, timeout=0)),
     Operation("receive in a block", _receive_and_use, goes=NEXT),
     Operation("loop", _consume, goes=(payload(7),), prepare=lambda world: world.queue.receive_many(3)),
+    Operation(
+        "loop that works", _consume_and_work, goes=(payload(7),), prepare=lambda world: world.queue.receive_many(3)
+    ),
     Operation("ack", lambda world: _first(world).ack(), goes=HAND),
     Operation("ack of a batch", lambda world: world.held.ack(), goes=BOTH),
     Operation("block of a delivery", _use, goes=HAND),
@@ -178,6 +228,8 @@ OPERATIONS = (
     Operation("nack", lambda world: _first(world).nack(0)),
     Operation("nack of a batch", lambda world: world.held.nack(delay=5)),
     Operation("release", lambda world: _first(world).release()),
+    Operation("extend", lambda world: _first(world).extend(50)),
+    Operation("extend of a batch", lambda world: world.held.extend(50)),
     Operation("purge", lambda world: world.queue.purge(), goes=READY),
     Operation(
         "purge of deferred ones",

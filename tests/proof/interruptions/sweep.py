@@ -38,7 +38,7 @@ def find_points(operation: Operation, policy: FlushPolicy) -> list[Point]:
     """Return all points of an operation."""
     world = made(operation, policy)
     points = points_of(lambda: operation.call(world))
-    world.queue.close()
+    world.close()
     return points
 
 
@@ -57,7 +57,7 @@ def sweep(operation: Operation, policy: FlushPolicy, points: list[Point]) -> Swe
             swept.judged[point.kind] += 1
             swept.violations.append(f"{point}: {type(failure).__name__}: {failure}")
             with suppress(Exception):
-                without_hanging(world.queue.close, GIVE_UP_SECONDS)
+                without_hanging(world.close, GIVE_UP_SECONDS)
     return swept
 
 
@@ -65,7 +65,8 @@ def _is_judged(operation: Operation, world: World, point: Point) -> bool:
     """Interrupt an operation at a point and judge it; False where a background thread has done something first."""
     error = interrupted(lambda: operation.call(world), point)
     if error is None:
-        world.queue.close()
+        world.settle_first()
+        world.close()
         return False
     judge(operation, world)
     return True

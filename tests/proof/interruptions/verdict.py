@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import NamedTuple
 
-from holdfast import CommitUnknownError, Empty, PersistentQueue, PoisonedError
+from holdfast import CommitUnknownError, Empty, HoldfastError, PersistentQueue, PoisonedError, StaleReceiptError
 from holdfast.queue.transactions.transaction_state import State
 from proof.interruptions.locks import locked
 from proof.interruptions.operations import COUNT, Operation, World, payload
@@ -33,8 +33,11 @@ def judge(operation: Operation, world: World) -> None:
     """Raise AssertionError where anything is not as it should be. Whoever calls holds what has been raised."""
     held = locked(world.queue)
     assert not held, f"left locked: {held}"
+    world.settle_first()
+    is_done = _is_done_again(operation, world)
     killed = _opened_and_shown(world, world.jobs.killed())
     is_commit = _check(operation, killed, "after a kill")
+    assert is_commit or not is_done or not operation.goes, "another thread has done it again, and nothing has happened"
     if world.policy.syncs_every_commit:
         _check(operation, _opened_and_shown(world, world.jobs.without_power()), "after a loss of power")
     if not operation.closes:
@@ -45,19 +48,30 @@ def judge(operation: Operation, world: World) -> None:
             has_happened = _check(operation, shown, "in the handle")
             assert has_happened == is_commit, f"memory and disk are apart: {shown} and {killed}"
             assert shown == killed, f"memory and disk are apart: {shown} and {killed}"
-            _close(world.queue)
+            _close(world)
             again = _opened_and_shown(world, world.jobs)
             assert again == Shown((), shown.dead, shown.next_offset + 1), f"after reopening: {again}"
             return
         else:
             assert isinstance(shown, PoisonedError | CommitUnknownError)
-    _close(world.queue)
+    _close(world)
     assert _check(operation, _opened_and_shown(world, world.jobs), "after reopening") == is_commit, "another verdict"
 
 
-def _close(queue: PersistentQueue) -> None:
-    without_hanging(queue.close, HANG_SECONDS)
-    without_hanging(queue.close, HANG_SECONDS)  # one that was interrupted continues, others do nothing
+def _is_done_again(operation: Operation, world: World) -> bool:
+    """Have another thread do it again, if it is one to do again; return whether that raised nothing."""
+    again = operation.again
+    if again is None:
+        return False
+    try:
+        return not isinstance(without_hanging(lambda: again(world), HANG_SECONDS), HoldfastError)
+    except StaleReceiptError:
+        return False
+
+
+def _close(world: World) -> None:
+    without_hanging(world.close, HANG_SECONDS)
+    without_hanging(world.close, HANG_SECONDS)  # one that was interrupted continues, others do nothing
 
 
 def _go_on(world: World) -> Shown | None:

@@ -223,6 +223,7 @@ class State:
     sweeps_from: int = 0  # when the handle was opened, or the time that letters are kept was changed
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the queue
     gone: frozenset[int] = frozenset()  # may be gone, though retention keeps it by now
+    was_keeping: bool = False  # finished messages, by settings that have changed since the last pass
 
     @cached_property
     def options(self) -> Options:

@@ -107,8 +107,9 @@ class _Watch:
                 self.is_reached = True
                 if self._point.kind is not Kind.DELIVERED:
                     raise KeyboardInterrupt
+                sys.settrace(None)  # else this function would be where the interpreter looks next, behind a yield too
                 for _ in self._pending:
-                    return self
+                    return None
         elif event == "return" and name == STORAGE:
             if self._point is None:
                 self._where = f"{frame.f_code.co_qualname} has returned"

@@ -189,6 +189,29 @@ def test_rows_are_divided_by_values_as_hive_does(path: Path, tmp_path: Path, fil
         assert len(offsets) == 10
 
 
+@pytest.mark.parametrize(
+    ("values", "spelled"),
+    [
+        ([True, False, None], ["__HIVE_DEFAULT_PARTITION__", "false", "true"]),
+        ([b"a/b", "é ü".encode(), b""], ["__HIVE_DEFAULT_PARTITION__", "a%2Fb", "é ü"]),
+        ([b"\xff", b"\xfe", b"\0"], ["%00", "\ufffd"]),
+        (
+            ["12:30", "a=b{c]", "x\t'\"#%*?\\[^}\x7f"],
+            ["12%3A30", "a%3Db%7Bc%5D", "x%09%27%22%23%25%2A%3F%5C%5B%5E}%7F"],
+        ),
+        ([-1, 20, 3], ["-1", "20", "3"]),
+    ],
+    ids=["booleans", "bytes", "bytes that are no text", "text", "numbers"],
+)
+def test_values_are_spelled_as_spark_does_it(values: list[Any], spelled: list[str], tmp_path: Path) -> None:
+    """Those that are spelled alike are in one directory."""
+    DirectoryWriter(tmp_path / "out", partition_by=["v=w"])(table(**{"offset": [1, 2, 3], "v=w": values}), ID)
+    assert sorted(each.name for each in (tmp_path / "out" / f"batch_id={ID}").glob("v*")) == [
+        f"v%3Dw={each}" for each in spelled
+    ]
+    assert read(tmp_path / "out")["offset"].to_pylist() == [1, 2, 3]
+
+
 def test_the_day_of_a_put_can_divide_rows(tmp_path: Path) -> None:
     """It is that of UTC. A column of that name goes first."""
     times = [dt.datetime(2026, 1, 31, 23, 59, 59, 999999, tzinfo=dt.UTC), dt.datetime(2026, 2, 1, tzinfo=dt.UTC)]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import PersistentQueue
+from holdfast.arrow.draining.drain_lock import locked_drain
 from holdfast.persistence.format.constants import FRAMES_START
-from support.processes.cli import done, run
+from support.processes.cli import done, run, run_alone
+from support.processes.threads import Threads
 
 pytestmark = pytest.mark.extra("arrow")
 
@@ -266,6 +269,32 @@ def test_a_queue_that_cannot_be_drained_is_named_in_the_last_line(data: Path, tm
         "corruption",
         "drain",
     ]
+
+
+def test_a_queue_that_fails_is_named_in_json_too(data: Path, tmp_path: Path) -> None:
+    """Every line on standard error is JSON then; without --json it is text, and names options of the command."""
+    arguments = ("drain", data, "--queues", "orders-*", "--out", tmp_path / "out", "--lock-timeout", "0")
+    with locked_drain(data / "orders-a", "default", 0):
+        ran = run_alone(*arguments, "--json")
+        said = [json.loads(line) for line in ran.err.splitlines()]
+        texts = run_alone(*arguments).err.splitlines()
+    assert [each.get("error") for each in said] == [None, "drain"]
+    assert (said[0]["level"], said[0]["logger"]) == ("ERROR", "holdfast")
+    for text in (*(each["message"] for each in said), *texts):
+        assert "let it end, which --lock-timeout waits for, or drain for another --group" in text
+    assert len(texts) == 2
+    assert texts[0].startswith(f"the drain of {data / 'orders-a'} failed: ")
+
+
+def test_a_drain_waits_for_a_program_that_has_the_queue_open_alone(filled: Path, tmp_path: Path) -> None:
+    """As long as --lock-timeout says; until then it is an error."""
+    arguments = ("drain", filled, "--out", tmp_path / "out", "--group", "nightly")
+    with PersistentQueue(filled, mode="exclusive") as queue:
+        assert run(*arguments).code == 75
+        threads = Threads()
+        threads.start(lambda: (time.sleep(0.3), queue.close()))
+        assert done(*arguments, "--lock-timeout", "30").text == ""
+        threads.join()
 
 
 def test_each_damaged_queue_is_named(data: Path, tmp_path: Path) -> None:

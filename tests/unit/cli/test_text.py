@@ -1,9 +1,12 @@
 """How things read, for people."""
 
+from pathlib import Path
+
 import pytest
 
-from holdfast.cli.text import counted, duration, moment, offsets, preview, size
+from holdfast.cli.text import counted, duration, for_a_shell, moment, offsets, preview, size
 from holdfast.log import printable
+from holdfast.queue.engine.lock_advice import owned_writes
 
 
 def test_nothing_that_steers_a_terminal_is_shown() -> None:
@@ -54,3 +57,9 @@ def test_ranges_counts_and_moments_read_well() -> None:
     assert [offsets(range(3, 3)), offsets(range(3, 4)), offsets(range(3, 5))] == ["none", "offset 3", "offsets 3 to 4"]
     assert [counted(1, "letter"), counted(2, "letter")] == ["1 letter", "2 letters"]
     assert moment(10**18).startswith("2001-09-09 ")
+
+
+def test_advice_names_options_of_commands() -> None:
+    """In the place of parameters that a program would give."""
+    advice = owned_writes(Path("/orders")).elsewhere
+    assert for_a_shell(advice).endswith("stop that process, and --lock-timeout waits for its end")

@@ -12,6 +12,7 @@ import pytest
 from holdfast.errors import CorruptionError
 from holdfast.persistence.compaction import merging
 from holdfast.persistence.compaction.compactor import ACTIVE, ALIVE, CHANGED, DAMAGED, GONE, HELD, NO_GROUP
+from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
@@ -26,7 +27,7 @@ from holdfast.persistence.format.report import Damage
 from holdfast.persistence.format.seal import Seal
 from holdfast.persistence.groups.group_files import progress_reader, require_group, write_group
 from holdfast.persistence.groups.position_entry import Change
-from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN, PositionFileWriter
 from holdfast.persistence.groups.retention import Bounds, Retention
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_reader import LEFT_OUT, LogReader, Record
@@ -496,3 +497,24 @@ def test_a_merged_file_never_becomes_a_spare(log: LogParts) -> None:
     assert merged.is_merged
     files.retire(merged)
     assert log.storage.list(log.directory.spare) == []
+
+
+def test_progress_is_synced_before_the_groups_are_locked(parts: LogParts) -> None:
+    """And once more then: for what is noted in between, which is little."""
+    group, directory = with_log(parts), parts.directory
+    assert locks.try_acquire(parts.storage, directory.group_lock(group.name)) is not None
+    reader = progress_reader(parts.storage, directory, parts.queue_id, group)
+    positions = PositionFileWriter(
+        parts.storage, directory.group(group.name), parts.clock, reader, file_bytes=POSITION_FILE_BYTES_MIN
+    )
+    positions.append([Change(ENTRY_DONE, 0, 900, (1, 5000))])
+    positions.append([Change(ENTRY_DONE, 901, 49, (1, 5000))])
+    were_locked: list[bool] = []
+
+    def watch(verb: str, path: Path) -> None:
+        if verb == "sync" and path.parent == directory.group(group.name):
+            were_locked.append(parts.storage.is_locked(directory.groups_lock))
+
+    parts.storage.before_verb = watch
+    assert compact(parts).merged_count == 1
+    assert were_locked == [False, True]

@@ -60,6 +60,41 @@ def test_a_message_that_cannot_be_read_when_its_time_comes_lets_the_others_go_on
         assert (queue.stats().lost, queue.stats().depth) == (1, 0)
 
 
+def given_back(jobs: Jobs, queue: PersistentQueue, count: int) -> None:
+    """Have so many messages wait until the clock has gone on by ten seconds; nothing but their places is known."""
+    for number in range(count):
+        queue.put(payload(number))
+    for _ in range(count):
+        queue.receive(timeout=0).nack(delay=10)
+
+
+def test_of_a_run_that_is_read_at_once_a_damaged_one_is_lost() -> None:
+    """Those in front of it and behind it come, and it counts once."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        given_back(jobs, queue, 6)
+        damage(jobs, 3)
+        jobs.clock.advance(10)
+        assert drained(queue) == [payload(number) for number in (0, 1, 2, 4, 5)]
+        assert (queue.stats().lost, queue.stats().depth) == (1, 0)
+
+
+def test_one_that_comes_again_amid_a_run_that_is_read_at_once_is_itself() -> None:
+    """It comes before those that were read already; a take that was idle for long reads the rest once more."""
+    jobs = Jobs()
+    with jobs.open() as queue:
+        given_back(jobs, queue, 8)
+        jobs.clock.advance(10)
+        assert queue.get(timeout=0) == payload(0)
+        again = queue.receive(timeout=0)
+        assert queue.get(timeout=0) == payload(2)
+        again.nack(delay=0)
+        assert queue.get(timeout=0) == payload(1)
+        assert [queue.get(timeout=0) for _ in range(2)] == [payload(3), payload(4)]
+        handle_of(queue).require_read_side().rest()
+        assert drained(queue) == [payload(number) for number in (5, 6, 7)]
+
+
 def test_a_key_stays_with_the_message_in_hand_when_the_log_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a take that was cut short; the next of the key comes once that one is done."""
     jobs = Jobs()

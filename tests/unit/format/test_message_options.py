@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from holdfast import RecordTooLargeError
 from holdfast.persistence.format.constants import (
     HEADERS_BYTES_MAX,
+    PRIORITY_MAX,
     TLV,
     TLV_DEDUP_ID,
     TLV_EXPIRES,
@@ -84,6 +85,15 @@ def test_a_field_that_cannot_be_read_asks_for_nothing(number: int) -> None:
     unreadable = TLV.pack(number, 3) + b"\xff\xfe\xfd"
     behind = MessageOptions(0, 0, 0, "", "k") if number != TLV_ORDER_KEY else MessageOptions(0, 0, 0, "i", "")
     assert decode_options(unreadable + behind.encode()) == behind
+
+
+@pytest.mark.parametrize("priority", [PRIORITY_MAX + 1, 255])
+def test_a_priority_that_there_is_not_asks_for_nothing(priority: int) -> None:
+    """What was read can be written again; what stands behind it counts."""
+    stored = TLV.pack(TLV_PRIORITY, 1) + bytes((priority,)) + MessageOptions(order_key="k").encode()
+    options = decode_options(stored)
+    assert options == MessageOptions(order_key="k")
+    assert decode_options(options.encode()) == options
 
 
 def test_headers_that_leave_no_room_for_what_is_asked_are_too_large() -> None:

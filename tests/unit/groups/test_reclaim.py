@@ -65,6 +65,17 @@ def test_a_file_goes_when_every_group_has_finished_it(parts: LogParts) -> None:
     assert retire(parts) == [SECOND]
 
 
+def test_a_file_that_is_larger_than_others_may_be_does_not_become_a_spare(parts: LogParts) -> None:
+    """As one with a large message: the next file would be as large, and ``max_bytes`` would not know."""
+    (group,) = with_log(parts, "one")
+    finish(parts, group, range(20))
+    size = parts.files().size_of(FIRST)
+    with parts.storage.open(parts.files().path(SECOND)) as file:
+        file.allocate(size + 1)
+    assert retire(parts, Retention(spare_bytes_max=size)) == [FIRST, SECOND]
+    assert parts.storage.list(parts.directory.spare) == ["0000000001.data"]
+
+
 def test_one_unfinished_message_pins_its_own_file_only(parts: LogParts) -> None:
     """A file goes wherever it stands in the log."""
     (group,) = with_log(parts, "one")

@@ -22,7 +22,7 @@ def kept(**settings: Any) -> Bounds:
 
 def test_nothing_is_kept_unless_it_is_asked_for() -> None:
     """And no group is moved on."""
-    assert retention_of(DEFAULTS) == Retention(NOTHING, Bounds(), 0)
+    assert retention_of(DEFAULTS) == Retention(NOTHING, Bounds(), 0, None, DEFAULTS["data_file_bytes"])
     assert not lag_of(DEFAULTS).is_any
 
 
@@ -47,7 +47,7 @@ def test_a_lag_has_an_age_and_bytes() -> None:
     """They count for the default group while there is none; the space of the disk is a setting of the queue."""
     settings = {**DEFAULTS, **checked({"max_lag_age": 2, "max_lag_bytes": 7, "min_free_bytes": 9})}
     assert lag_of(settings) == Bounds(2 * 10**9, 7)  # type: ignore[arg-type]
-    assert retention_of(settings) == Retention(NOTHING, Bounds(2 * 10**9, 7), 9)  # type: ignore[arg-type]
+    assert retention_of(settings) == Retention(NOTHING, Bounds(2 * 10**9, 7), 9, None, DEFAULTS["data_file_bytes"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import CorruptionError, PersistentQueue
 from holdfast.persistence.filesystem.layout import open_directory
-from holdfast.persistence.filesystem.storage import OsStorage
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage
 from holdfast.persistence.format.constants import OUTCOME_ABORTED
 from holdfast.persistence.outcomes.outcome_log import OutcomeLog
 from holdfast.persistence.outcomes.published_commits import published_commits
@@ -93,6 +93,23 @@ def test_an_entry_that_moves_meanwhile_is_seen_once(queue: Queue) -> None:
     segment.put(1)
     segment.write()
     assert queue.shown(lambda: queue.move(1)) == [("t1", BatchSummary)]
+
+
+def test_a_file_that_goes_meanwhile_waits_no_more(queue: Queue) -> None:
+    """It is decided between two looks at the directory."""
+    segment = queue.segment()
+    segment.put(1)
+    segment.write()
+    path = queue.move(1)
+    segment.path.unlink()
+
+    class Deciding(OsStorage):
+        def open(self, name: Path, *, create: bool = False, writable: bool = True) -> OsFile:
+            if name == path:
+                path.unlink()
+            return super().open(name, create=create, writable=writable)
+
+    assert waiting_puts(Deciding(), queue.directory, queue.id, []) == []
 
 
 def test_a_damaged_file_does_not_hide_its_entry(queue: Queue) -> None:

@@ -14,6 +14,7 @@ from holdfast.persistence.format.constants import (
     FLAG_FIRST,
     FRAMES_START,
     KIND_BEGIN,
+    KIND_COMMIT_RECORD,
     KIND_ENDED,
     KIND_SEAL,
     OUTCOME_COMMITTED,
@@ -22,6 +23,7 @@ from holdfast.persistence.format.constants import (
 from holdfast.persistence.format.framing import encode_frame, encode_messages
 from holdfast.persistence.prepared_log.entry import (
     Entry,
+    begin_bytes,
     decode_begin,
     decode_ended,
     encode_entry,
@@ -60,6 +62,16 @@ def test_entries_and_ends_are_read_in_order(segment: Segment) -> None:
     assert list(entry_messages(OsStorage(), first)) == [(b"0 of 1", b"\3\0\1\0\1"), (b"1 of 1", b"")]
     assert len(list(entry_messages(OsStorage(), last))) == 500
     assert last.frames_bytes == 500 * 32 + 5 + sum(len(payload) for payload, _ in entry_messages(OsStorage(), last))
+
+
+def test_messages_that_fill_more_than_one_read_are_one_entry(segment: Segment) -> None:
+    """All of them are checked."""
+    payloads = [bytes([number]) * 700_000 for number in range(4)]
+    buffers, _ = encode_entry(SALT, FRAMES_START, payloads, {}, record(1, 4))
+    _, end = segment.add(buffers)
+    found = segment.read()
+    assert (ids(found), found.end) == (["t1"], end)
+    assert [payload for payload, _ in entry_messages(OsStorage(), found.entries[0])] == payloads
 
 
 def test_an_empty_segment_has_nothing(segment: Segment) -> None:
@@ -229,6 +241,15 @@ def other_index() -> list[bytes]:
     return [*frame(KIND_BEGIN, ENTRY_BEGIN.pack(nonce(1), size) + name, FLAG_FIRST), *content, *last]
 
 
+def other_flags() -> list[bytes]:
+    """Return an entry whose commit record begins something."""
+    content = encode_messages(SALT, 0, 0, 7, {}, [b"a"], False, False)
+    payload = record(1, 1).encode()
+    parts = encode_frame(SALT, payload, index=1, durable_mark=0, timestamp_ns=7, kind=KIND_COMMIT_RECORD, flags=3)
+    size = begin_bytes("t1") + sum(map(len, [*content, *parts]))
+    return [*frame(KIND_BEGIN, ENTRY_BEGIN.pack(nonce(1), size) + b"t1", FLAG_FIRST), *content, *parts]
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -238,6 +259,7 @@ def other_index() -> list[bytes]:
         lambda: frame(KIND_BEGIN, ENTRY_BEGIN.pack(nonce(1), 2**40) + b"t", FLAG_FIRST),
         other_count,
         other_index,
+        other_flags,
     ],
 )
 def test_good_frames_that_make_no_entry_are_damage(

@@ -142,6 +142,14 @@ atexit.register(lambda: log_later(logging.WARNING, "the last"))  # before the en
 log_later(logging.WARNING, "one")
 """
 
+BEHIND_OUR_END = """
+import atexit, logging, sys
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+atexit.register(lambda: log_later(logging.WARNING, "the last"))  # it runs behind the end of our threads
+from holdfast.threads import log_later
+log_later(logging.WARNING, "one")
+"""
+
 FORKED = """
 import logging, os, sys
 from holdfast import log
@@ -170,7 +178,7 @@ log.logger.addHandler(handler := Forking())
 log.note(logging.WARNING, "one")
 try:
     log.say_noted()
-    print("all is said", flush=True)
+    os.write(1, b"all is said\\n")  # at once: both say it
 finally:
     if handler.child == 0:
         os._exit(0)
@@ -178,7 +186,10 @@ os.waitpid(handler.child, 0)
 """
 
 
-@pytest.mark.parametrize(("script", "said"), [(AT_THE_END, ["one", "the last"]), (FORKED, ["of the parent"])])
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [(AT_THE_END, ["one", "the last"]), (BEHIND_OUR_END, ["one", "the last"]), (FORKED, ["of the parent"])],
+)
 def test_all_is_said_before_a_process_ends_and_by_no_forked_child(script: str, said: list[str]) -> None:
     """The interpreter waits for it."""
     lines = run_script(script).splitlines()

@@ -146,7 +146,8 @@ class ArrowDrainer(DrainLoop):
     in_flight : int
         How many batches run at once, each in a thread of its own. They are committed in their order.
     lock_timeout : float, seconds
-        How long to wait for another drain of the group to end, of any engine.
+        How long to wait for another drain of the group to end, of any engine, or for a program that has the
+            queue open alone.
     on_progress : callable or None
         Called with a :class:`DrainProgress` after each batch.
 

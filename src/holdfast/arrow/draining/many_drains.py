@@ -34,6 +34,12 @@ FIND_SECONDS = 1.0
 AGAIN_SECONDS = 30.0
 """The pause before a drain without end tries a queue again that has failed, or was shut down."""
 
+OPEN_MAX = 32
+"""How many queues a drain without end has open at once: a third of the descriptors that a process usually may have."""
+
+REST_SECONDS = 5.0
+"""How long a queue that has made room for another one is not opened again."""
+
 _SHOWN_MAX = 3
 
 
@@ -67,6 +73,7 @@ class ManyDrains:
         self._tallies: dict[str, DrainTally] = {}
         self._errors: dict[str, Exception] = {}
         self._again_at: dict[str, float] = {}
+        self._drained_at: dict[str, float] = {}
         self._copies: dict[str, str] = {}
         self._is_blind = False
 
@@ -113,17 +120,19 @@ class ManyDrains:
             self._leave(path.name)
 
     def _drain_forever(self, paths: list[Path]) -> None:
-        """Keep all queues open, and give each a turn in every round."""
+        """Give each queue a turn in every round, and keep it open, unless there are many."""
         found_at, pause = time.monotonic(), PAUSE_SECONDS_MIN
         while not self._is_stopping():
             now = time.monotonic()
             if now - found_at >= FIND_SECONDS:
                 paths, found_at = self._found(paths), now
+            has_advanced = False
             for path in paths:
                 if path.name not in self._open and now >= self._again_at.get(path.name, now):
+                    self._make_room()
                     self._join(path)
-            advanced = [self._take_turn(name) for name in list(self._open)]
-            if any(advanced):
+                has_advanced |= self._take_turn(path.name)
+            if has_advanced:
                 pause = PAUSE_SECONDS_MIN
             else:
                 time.sleep(pause)
@@ -146,6 +155,16 @@ class ManyDrains:
         if paths != before:
             self._copies = copies_among(OsStorage(), paths)
         return paths
+
+    def _make_room(self) -> None:
+        """Close a queue if as many are open as may be: the one in which nothing has come for the longest time.
+
+        Of several in which nothing ever came it is the last one: so most stay open, and few are opened again and again.
+        """
+        if len(self._open) >= OPEN_MAX:
+            name = min(reversed(self._open), key=lambda name: self._drained_at.get(name, 0.0))
+            self._leave(name)
+            self._again_at[name] = max(self._again_at.get(name, 0.0), time.monotonic() + REST_SECONDS)
 
     # -- One queue ---------------------------------------------------------------------------------------------------
 
@@ -177,6 +196,7 @@ class ManyDrains:
             end_offset = drain.queue.stats().next_offset
             while drain.advance(end_offset):
                 has_drained = True
+                self._drained_at[name] = time.monotonic()
         except Exception as error:
             self._fail(name, error)
             self._leave(name)

@@ -77,7 +77,7 @@ class DrainOptions:
     group : str
         The consumer group; a missing one is created.
     lock_timeout : float, seconds
-        How long to wait for another drain of the group to end.
+        How long to wait for another drain of the group to end, or for a program that has the queue open alone.
     on_progress : callable or None
         Called with a :class:`DrainProgress` after each batch.
     in_flight : int
@@ -275,10 +275,12 @@ def open_drain(
             stack.enter_context(locked_drain(handle.path, options.group, options.lock_timeout))
             known = handle.recovery.damage
         else:
-            make_group(queue, options.group)
+            make_group(queue, options.group, options.lock_timeout)
             path = Path(os.path.abspath(queue))
             stack.enter_context(locked_drain(path, options.group, options.lock_timeout))
-            handle = stack.enter_context(PersistentQueue(path, mode="shared", group=options.group))
+            handle = stack.enter_context(
+                PersistentQueue(path, mode="shared", group=options.group, lock_timeout=options.lock_timeout)
+            )
             if not handle.is_owner:  # others have heard of earlier damage
                 known = handle.recovery.damage
         stack.callback(engine.release, handle)
@@ -310,7 +312,7 @@ def _started(run: Callable[[], object]) -> Future[object] | None:
     return None if start_thread(run_and_tell, "holdfast-drain") is None else future
 
 
-def make_group(path: str | os.PathLike[str], group: str) -> None:
+def make_group(path: str | os.PathLike[str], group: str, lock_timeout: float = 0) -> None:
     """Create a consumer group if there is none; raises QueueNotFoundError if there is no queue.
 
     Its messages are delivered without end: a batch that failed comes again as it was, and none of it is given up.
@@ -318,5 +320,5 @@ def make_group(path: str | os.PathLike[str], group: str) -> None:
     open_directory(OsStorage(), Path(os.path.abspath(path)), create=False, writable=False)
     if group == DEFAULT_GROUP:  # begins when it is first used
         return
-    with PersistentQueue(path, mode="shared") as handle:
+    with PersistentQueue(path, mode="shared", lock_timeout=lock_timeout) as handle:
         handle.groups.create(group, max_deliveries=None)

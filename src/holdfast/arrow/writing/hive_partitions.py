@@ -1,10 +1,13 @@
-"""Divides rows by the values of columns, as Hive, Spark and DuckDB spell it: a directory ``column=value`` for each."""
+"""Divides rows by the values of columns: a directory ``column=value`` for each.
+
+They are spelled as Spark does it, which Hive, DuckDB, Polars and pyarrow read too: its source is
+``ExternalCatalogUtils.getPartitionPathString``, with the value cast to a string.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +16,8 @@ DATE = "date"
 """The day of a put, in UTC; made of the column ``timestamp`` if rows have none of this name."""
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+
+_ESCAPED = str.maketrans({c: f"%{ord(c):02X}" for c in [*map(chr, range(32)), *"\"#%'*/:=?\\{[]^\x7f"]})
 
 
 def with_date(table: Any, partition_by: Sequence[str]) -> Any:
@@ -31,9 +36,13 @@ def divided(table: Any, partition_by: Sequence[str]) -> Iterator[tuple[tuple[str
     numbered = table.append_column("__row", pa.array(range(table.num_rows), pa.int64()))
     groups = numbered.group_by(columns, use_threads=False).aggregate([("__row", "list")])
     for group in groups.to_pylist():
-        names = tuple(f"{quote(name, safe='')}={_spelled(group[name])}" for name in columns)
+        names = tuple(f"{name.translate(_ESCAPED)}={_spelled(group[name])}" for name in columns)
         yield names, table.take(pa.array(group["__row_list"])).drop_columns(columns)
 
 
 def _spelled(value: object) -> str:
-    return _NULL if value is None or value == "" else quote(str(value), safe=" :")
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    else:
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return _NULL if value is None or not text else text.translate(_ESCAPED)

@@ -12,8 +12,10 @@ import click
 from holdfast.cli.drained import Drained, drained_by
 from holdfast.cli.ending import DAMAGED, FAILED, exit_code_of, exit_with, say, say_line, worst
 from holdfast.cli.importing import import_named
+from holdfast.cli.log_lines import set_up_logging
 from holdfast.cli.opening import group_option, json_option, queue_argument, require_queue
 from holdfast.cli.output import damage_document, write_json
+from holdfast.cli.seconds import Seconds
 from holdfast.cli.spark_drain import SparkJob
 from holdfast.errors import CorruptionError, DrainError, HoldfastError
 
@@ -79,6 +81,13 @@ if TYPE_CHECKING:
     help="Bytes of payloads in one batch.",
 )
 @click.option("--max-messages", type=click.IntRange(min=1), help="Messages of one batch.")
+@click.option(
+    "--lock-timeout",
+    type=Seconds(),
+    default=0.0,
+    show_default=True,
+    help="Seconds to wait for another drain of the group, or for a program that has a queue open alone.",
+)
 @click.option("--forever", is_flag=True, help="Wait for more messages, until SIGINT or SIGTERM.")
 @click.option("--verbose", is_flag=True, help="Write the progress, the result, and what Spark says.")
 @group_option
@@ -97,6 +106,7 @@ def drain(
     codec_name: str | None,
     max_bytes: int,
     max_messages: int | None,
+    lock_timeout: float,
     forever: bool,
     verbose: bool,
     group: str,
@@ -110,6 +120,7 @@ def drain(
     The exit code is 2 if messages are damaged, or do not fit --schema; all others were written. With --queues a queue
     that fails keeps no other one from being drained; the last line names it.
     """
+    set_up_logging(as_json=as_json, is_brief=True)
     if queues is None:
         require_queue(path)
     columns = [name.strip() for name in partition_by.split(",") if name.strip()]
@@ -118,6 +129,7 @@ def drain(
         "max_bytes": max_bytes,
         "max_messages": max_messages,
         "group": group,
+        "lock_timeout": lock_timeout,
         "until": "forever" if forever else "snapshot",
         "on_progress": _show if verbose else None,
     }

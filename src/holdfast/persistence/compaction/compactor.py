@@ -243,6 +243,7 @@ class Compactor:
         """
         files, directory = self._files, self._directory
         note_feature(files.storage, directory, MERGED)
+        self._sync_ahead()
         with groups_locked(files.storage, directory, self._clock):
             needs = _Needs(directory, files, self._clock, self._retention)
             needs.make_durable()
@@ -263,6 +264,19 @@ class Compactor:
             files.refresh()
             files.remove_replaced()
         return ""
+
+    def _sync_ahead(self) -> None:
+        """Sync the progress of all groups before they are locked: that may take seconds if others write much.
+
+        What is noted meanwhile, and whether an earlier sync has failed, is left to the lock. Raises ``OSError``.
+        """
+        files, directory = self._files, self._directory
+        for group in list_groups(files.storage, directory):
+            reader = progress_reader(files.storage, directory, files.queue_id, group)
+            with suppress(*MISSING):  # its file was just replaced, or the group is gone
+                reader.refresh()
+                if not reader.is_durable:
+                    reader.sync()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,13 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.clock import Clock
 from holdfast.errors import LockTimeoutError, QueueLockedError
 from holdfast.persistence.filesystem.storage import File, Storage
+
+Result = TypeVar("Result")
 
 _NOTE_BYTES = 512
 _POLL_SECONDS = 0.01
@@ -78,7 +80,7 @@ class Guard:
     """Holds a lock for a ``with`` block.
 
     An interruption at the very end of the block may come before :meth:`__exit__` has done anything. Then the lock is
-    released with the traceback; a caller that cannot wait for that calls :meth:`release` as well.
+    released with the traceback; a caller that cannot wait for that uses :meth:`run`, or calls :meth:`release` as well.
 
     Parameters
     ----------
@@ -94,6 +96,14 @@ class Guard:
 
     def __exit__(self, *_: object) -> None:
         next(self._held, None)
+
+    def run(self, do: Callable[[], Result]) -> Result:
+        """Do something while it is held; it is free then, also while an interruption of that is handled."""
+        try:
+            with self:
+                return do()
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Release the lock; again does nothing."""

@@ -119,7 +119,7 @@ def _decode(headers: bytes) -> MessageOptions:
             break
         if number == TLV_NOT_BEFORE and size == TLV_TIME.size:
             (not_before_ns,) = TLV_TIME.unpack(value)
-        elif number == TLV_PRIORITY and size == 1:
+        elif number == TLV_PRIORITY and size == 1 and value[0] <= PRIORITY_MAX:
             priority = value[0]
         elif number == TLV_EXPIRES and size == TLV_TIME.size:
             (expires_ns,) = TLV_TIME.unpack(value)

@@ -104,20 +104,23 @@ class OwnGroup:
 
     def begin_default(self, settings: Mapping[str, Any]) -> GroupInfo:
         """Make the default group at its first use: it starts at the oldest message that is still there."""
+
+        def begin() -> GroupInfo:
+            self._files.refresh()
+            group = find_group(self._storage, self._directory, DEFAULT_GROUP)  # ``groups.create`` has made it
+            return group or write_group(
+                self._storage,
+                self._directory,
+                DEFAULT_GROUP,
+                self._files,
+                self._files.first_offset,
+                settings,
+                poison=self.poison,
+            )
+
         self.poison.check()
         try:
-            with groups_locked(self._storage, self._directory, self._clock):
-                self._files.refresh()
-                group = find_group(self._storage, self._directory, DEFAULT_GROUP)  # ``groups.create`` has made it
-                return group or write_group(
-                    self._storage,
-                    self._directory,
-                    DEFAULT_GROUP,
-                    self._files,
-                    self._files.first_offset,
-                    settings,
-                    poison=self.poison,
-                )
+            return groups_locked(self._storage, self._directory, self._clock).run(begin)
         except OSError as error:
             if self.poison.cause is not None:
                 raise commit_unknown("beginning the default group", self._directory.groups, error) from error
@@ -158,8 +161,11 @@ class OwnGroup:
 
     def change(self, settings: Mapping[str, Any]) -> None:
         """Replace the settings of the group, which is open here, durably. Raises ``OSError``, StorageError."""
-        with groups_locked(self._storage, self._directory, self._clock):  # else the life before could be written again
+
+        def change() -> None:
             self._opened = change_group(self._storage, self._directory, self.require(), settings)
+
+        groups_locked(self._storage, self._directory, self._clock).run(change)  # else it may be of the life before
 
     def begin_life(self, find_start: Callable[[], int]) -> None:
         """Have the group, which is open here, start anew at an offset, durably; its progress is another one then.
@@ -175,7 +181,8 @@ class OwnGroup:
         """
         writer = self._writer
         assert writer is not None, "it is open"
-        with groups_locked(self._storage, self._directory, self._clock):
+
+        def begin() -> None:
             group = self._with_stored_settings(self.require())
             start = find_start()
             begun, progress = next_life(group, writer.progress, start, retired_ranges(self._files))
@@ -184,6 +191,8 @@ class OwnGroup:
                 writer.begin_life(begun.group_id, progress, publish)
             finally:  # interrupted behind its end, too
                 self._opened = begun if writer.group_id == begun.group_id else group
+
+        groups_locked(self._storage, self._directory, self._clock).run(begin)
 
     def _with_stored_settings(self, group: GroupInfo) -> GroupInfo:
         """Return the group with the settings that it has on the disk: another program may have said more."""

@@ -89,7 +89,7 @@ def retire_finished_files(
             finished = _finished_by(make_durable(storage, directory, clock, group, reader), finished)
         retired = list(finished)[:_FILES_MAX]
         for name in retired:
-            files.retire(name, is_spare=not is_short)
+            files.retire(name, is_spare=not is_short and files.size_of(name) <= retention.spare_bytes_max)
         return retired
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from holdfast.errors import StorageError
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, read_data_file_header
 from holdfast.persistence.filesystem.storage import MISSING
-from holdfast.persistence.format.constants import ENTRY_SKIPPED
+from holdfast.persistence.format.constants import DATA_FILE_BYTES_LIMIT, ENTRY_SKIPPED
 from holdfast.persistence.groups.position_entry import NO_HINT, Change
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.log.log_files import LogFiles
@@ -68,12 +68,15 @@ class Retention:
         While the file system has less space than this, finished files are not kept.
     total_bytes_max : int or None
         While all data files take more than this, finished files are not kept.
+    spare_bytes_max : int
+        A larger file is not kept as a spare: the file that uses it would be larger than bounds count it.
     """
 
     kept: Bounds = NOTHING
     unread: Bounds = Bounds()  # immutable
     free_bytes_min: int = 0
     total_bytes_max: int | None = None
+    spare_bytes_max: int = DATA_FILE_BYTES_LIMIT
 
 
 class Distances:

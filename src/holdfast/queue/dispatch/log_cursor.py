@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,9 @@ _JUMP_COUNT_MIN = 256
 
 _LOOK_UP_BYTES = 2**16
 """Read at once around a message that is looked up."""
+
+_LOOK_UP_COUNT = 64
+"""Messages that are read at once if they are looked up in the order of the log; the bytes above bound them, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class LogCursor:
         self._losses: list[Damage] = []
         self._reader = RunReader(log.files, self._losses.append, recheck=True)
         self._lookups = RunReader(log.files, self._losses.append, recheck=True, chunk_bytes=_LOOK_UP_BYTES)
+        self._behind: deque[Record] = deque()  # records that follow the one that was looked up last
         self._progress = log.progress
         self._path = log.path
         self._jumped_to = -1
@@ -88,6 +93,7 @@ class LogCursor:
         self.progress_store = progress_store
         self._progress = progress_store.progress
         self._reader.recheck = self._lookups.recheck = False
+        self._behind.clear()
 
     @property
     def next_offset(self) -> int:
@@ -142,9 +148,14 @@ class LogCursor:
 
     def look_up(self, reference: Reference) -> Record | None:
         """Return the record at a place in the log; None if it is damaged, which is noted."""
+        offset, behind, lookups = reference.offset, self._behind, self._lookups
+        if behind and behind[0][0] == offset:
+            return behind.popleft()
+        behind.clear()
+        is_next = lookups.next_offset == offset
         try:
-            self._lookups.move_to(*reference)
-            return self._read_one(reference.offset)
+            lookups.move_to(*reference)
+            return self._read_one(offset, _LOOK_UP_COUNT if is_next and lookups.next_offset == offset else 1)
         except OSError as error:
             raise storage_error(error, "reading", self._path) from error
 
@@ -157,14 +168,15 @@ class LogCursor:
                 self._lookups.go_on_to(offset)
             return self._read_one(offset)
 
-    def _read_one(self, offset: int) -> Record | None:
-        """Read on up to a record; the lookups may be a little before it."""
+    def _read_one(self, offset: int, count_max: int = 1) -> Record | None:
+        """Read on up to a record; the lookups may be a little before it, or else more may be read behind it."""
         end = self._source.end()
         while self._lookups.next_offset <= offset:
-            records = self._lookups.read(1, end)
+            records = self._lookups.read(count_max, end)
             if self._losses and self.progress_store is not None:
                 self._note_losses(self.progress_store)
             if not records or records[0][0] >= offset:
+                self._behind.extend(records[1:])
                 return records[0] if records and records[0][0] == offset else None
         return None
 
@@ -181,8 +193,10 @@ class LogCursor:
         """Close data files that were not read since the last call, until they are read on."""
         self._reader.rest()
         self._lookups.rest()
+        self._behind.clear()
 
     def close(self) -> None:
         """Close the data files."""
         self._reader.close()
         self._lookups.close()
+        self._behind.clear()

@@ -86,7 +86,7 @@ class ProgressStore:
     def finish_one(self, record: Record) -> int:
         """Note that a record is done: as :meth:`finish`."""
         ticket = self._positions.append_one(ENTRY_DONE, record)
-        if self._unfinished or self._reclaim_due:  # only while reading is past a file with messages in flight
+        if self._reclaim_due or (self._unfinished and self._is_finished(record[5])):
             self._free((record[5],))
         return ticket
 
@@ -208,10 +208,14 @@ class ProgressStore:
         self._passed = current.sequence
         self._free(())
 
+    def _is_finished(self, sequence: int) -> bool:
+        """Whether a file that reading has passed is finished now; False for any other."""
+        offsets = self._unfinished.get(sequence)
+        return offsets is not None and not self.progress.unfinished_in(*offsets)
+
     def _look_at_file(self, sequence: int) -> None:
         """See whether a file that reading has passed is finished now."""
-        offsets = self._unfinished.get(sequence)
-        if offsets is not None and not self.progress.unfinished_in(*offsets):
+        if self._is_finished(sequence):
             del self._unfinished[sequence]
             self._reclaim_due = True
 

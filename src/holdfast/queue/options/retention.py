@@ -53,7 +53,7 @@ def retention_of(settings: Mapping[str, Any], wanted_bytes: int = 0) -> Retentio
     max_bytes, file_bytes = settings["max_bytes"], settings["data_file_bytes"]
     if max_bytes is not None:
         max_bytes = max(0, max_bytes - (_FILES_FREE - 1) * file_bytes - max(file_bytes, wanted_bytes))
-    return Retention(kept, lag_of(settings), settings["min_free_bytes"] or 0, max_bytes)
+    return Retention(kept, lag_of(settings), settings["min_free_bytes"] or 0, max_bytes, file_bytes)
 
 
 def lag_of(settings: Mapping[str, Any]) -> Bounds:

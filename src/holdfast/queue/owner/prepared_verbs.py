@@ -184,7 +184,9 @@ def _make_durable(
     except (CommitUnknownError, PoisonedError):
         raise
     except BaseException:
-        branch.abort_prepared()
+        # interrupted behind the rename, it is prepared: without its vote the puts could be committed alone
+        if not any(each.nonce == asked.nonce and each.batch is not None for each in _found(queue, asked.id)):
+            branch.abort_prepared()
         raise
     finally:
         _coordinator(queue).end(asked.nonce)

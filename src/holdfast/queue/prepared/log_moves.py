@@ -19,7 +19,7 @@ LOOK_SECONDS = 1.0
 """Between two looks."""
 
 RETRY_SECONDS = 60.0
-"""After a failure nothing is tried for so long: a disk that is full stays so for a while, and each failure is logged."""
+"""After a failure nothing is tried for so long: a full disk stays so for a while, and each failure is logged."""
 
 
 class LogMoves:

@@ -294,7 +294,11 @@ class Branch:
                 self.handle.require_read_side().ack(list(self.acked.values()), self._holder)
             return range(end, end)
         if self._writer is None and not self.acked and not self._session:
-            return self.handle.require_putting().put_many(self._payloads, timeout, self._headers)
+            side = self.handle.require_putting()
+            if len(self._payloads) > 1:
+                return side.put_many(self._payloads, timeout, self._headers)
+            offset = side.put(self._payloads[0], self._headers.get(0, b""), timeout)
+            return range(offset, offset + 1)
         self.wait_for_space(timeout)
         return self.decide(CommitRecord(transaction_id, self._nonce, self.put_count, self.handle.clock.time_ns()))
 

@@ -34,7 +34,7 @@ from holdfast.queue.prepared.joint_resolver import check_part_of
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.prepared.reservations import check_transaction_id
 from holdfast.queue.producer.nonces import next_nonce
-from holdfast.queue.threads.lifecycle import Lifecycle
+from holdfast.queue.threads.lifecycle import forked_error
 from holdfast.queue.transactions.branch import Branch, check_deliveries
 from holdfast.queue.transactions.shared_branch import branch_of
 from holdfast.queue.transactions.transaction_state import State, next_state
@@ -70,7 +70,7 @@ class TransactionBase(ABC):
         self._deadline = clock.monotonic() + timeout
         self._timeout = timeout
         self._lock = threading.RLock()
-        self._lifecycle = Lifecycle()
+        self._refusal: Callable[[], Exception] | None = None
         self._is_part = False
         self._branches: list[Branch] = []
 
@@ -78,8 +78,8 @@ class TransactionBase(ABC):
 
     def _check(self, verb: str) -> State:
         """Return the state that ``verb`` leads to; raises TransactionStateError, also after the timeout."""
-        if self._lifecycle.refusal is not None:
-            raise self._lifecycle.refusal()
+        if self._refusal is not None:
+            raise self._refusal()
         if self.state is State.OPEN and self._monotonic() >= self._deadline and verb != "abort":
             with self._lock:
                 self._time_out()
@@ -146,7 +146,7 @@ class TransactionBase(ABC):
 
     def forget(self) -> None:
         """In a forked child: the transaction is its parent's; every later call raises ForkedError."""
-        self._lifecycle.forget()
+        self._refusal = forked_error
         self._lock = threading.RLock()
         self.state, self._reason = State.ABORTED, "it belongs to the parent process"
         for branch in self._branches:
@@ -477,13 +477,11 @@ class OpenTransactions:
     """The transactions of one queue that have not ended, for when it is closed."""
 
     def __init__(self) -> None:
-        self._open: weakref.WeakSet[TransactionBase] = weakref.WeakSet()
-        self._lock = threading.Lock()  # a set that changes cannot be gone through
+        self._open: set[weakref.ref[TransactionBase]] = set()  # each step is one call, and needs no lock
 
     def add(self, transaction: TransactionBase) -> None:
-        """Remember one."""
-        with self._lock:
-            self._open.add(transaction)
+        """Remember one, as long as anybody else does."""
+        self._open.add(weakref.ref(transaction, self._open.discard))
 
     @property
     def is_any_open(self) -> bool:
@@ -497,10 +495,9 @@ class OpenTransactions:
 
     def forget(self) -> None:
         """In a forked child: leave them to the parent."""
-        self._lock = threading.Lock()
         for transaction in self._all():
             transaction.forget()
 
     def _all(self) -> list[TransactionBase]:
-        with self._lock:
-            return list(self._open)
+        found = [known() for known in list(self._open)]
+        return [each for each in found if each is not None]

@@ -162,7 +162,8 @@ class SparkDrainer(DrainLoop):
     in_flight : int
         How many batches run at once, each in a thread of its own. They are committed in their order.
     lock_timeout : float, seconds
-        How long to wait for another drain of the group to end.
+        How long to wait for another drain of the group to end, or for a program that has the
+            queue open alone.
     on_progress : callable or None
         Called with a :class:`DrainProgress` after each batch.
     serve_address : str or None

@@ -39,7 +39,7 @@ def configure(state: State, call: Call, answer: Answer) -> State:
 
 def configured(state: State, changed: Mapping[str, Any], reset: Iterable[str], now: Now) -> State:
     """Return the state under other settings; what has ended by the old ones, seen or not, does not come back."""
-    state = with_gone(state, now)
+    state = replace(with_gone(state, now), was_keeping=state.was_keeping or state.options.keeps_finished)
     sweeps_from = now.wall if "dead_letter_seconds" in {*changed, *reset} else state.sweeps_from
     return replace(with_settings(with_what_has_ended(state, now), changed, reset), sweeps_from=sweeps_from)
 

@@ -63,7 +63,7 @@ def room_for_files(state: State, call: Call) -> set[str]:
     """Return which answers ``max_bytes`` allows, from the data files that are there behind the call.
 
     "Puts wait while the data files take so much"; and "space comes back by whole data files" (work-queue.md, "Space"):
-    at the latest when everything is finished.
+    at the latest when everything is finished, or, if retention kept it, "at the next pass" behind that (settings.md).
     """
     most, files = state.options.max_bytes, call["files"]
     if most is None:
@@ -72,7 +72,7 @@ def room_for_files(state: State, call: Call) -> set[str]:
         return {"room", "Full"}
     answers = {"room"} if sum(size for _, size in files) - beyond_the_option(state, call) <= most else set()
     is_empty = not any(is_kept(state, offset) for offset in range(len(state.messages)))
-    is_empty = is_empty and not state.options.keeps_finished
+    is_empty = is_empty and not (state.options.keeps_finished or state.was_keeping)
     kept = files[-1:] if is_empty else files  # the last one is being written
     return answers | ({"Full"} if sum(size for _, size in kept) + state.options.data_file_bytes > most else set())
 

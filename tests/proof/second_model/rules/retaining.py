@@ -19,7 +19,7 @@ PASS = 'retention.md "Groups that are too far behind"'
 def pass_over(state: State, call: Call, answer: Answer) -> tuple[State, ...]:
     """Judge a pass: each group that has a bound skips what is outside of it; dead letters and votes stay."""
     expect(answer.error is None, PASS, "done", answer)
-    own, states = state.group, tuple[State, ...]((state,))
+    own, states = state.group, tuple[State, ...]((replace(state, was_keeping=False),))
     for name in call["begun"]:
         if name in state.groups:
             theirs = [replace(one, group=name) for one in states]

@@ -1,0 +1,1 @@
+"""Prototypes that are measured and not delivered; each belongs to a record of a decision."""

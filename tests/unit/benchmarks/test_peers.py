@@ -1,0 +1,126 @@
+"""The table of ``make bench-peers``, at tiny sizes: which figures come out is the business of the benchmarks."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # each run begins some twenty processes
+
+ROOT = Path(__file__).resolve().parents[3]
+TINY = "--rounds", "1", "--seconds", "0.01", "--kills", "1"
+HEADINGS = (
+    "queue", "version", "put", "put by 100", "get", "get by 100", "durable put, 1 thread", "durable put, 8 threads",
+    "two threads", "two processes", "latency", "kill-safe", "power-safe",
+)  # fmt: skip
+NOTHING = "\N{EN DASH}"
+PROGRAM = Path(__file__).with_name("program_of_a_queue.sh")
+"""Stands in for the program of a native queue: one speed, and a process to kill that loses nothing."""
+
+
+def peers(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the program with some variables set."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.peers", *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+def rows(output: str) -> list[dict[str, str]]:
+    """Return the table by its headings."""
+    lines = [line for line in output.splitlines() if line.startswith("| ")]
+    headings, *table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [dict(zip(headings, cells, strict=True)) for cells in table]
+
+
+def with_cargo(folder: Path, script: str) -> str:
+    """Put a stand-in for cargo in front of what is on PATH; return the new PATH."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "cargo").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "bin" / "cargo").chmod(0o700)
+    return f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+
+
+def is_missing(distribution: str) -> bool:
+    """Whether it is not installed."""
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return True
+    return False
+
+
+def test_the_table_has_a_figure_for_each_column(tmp_path: Path) -> None:
+    """SQLite can do all of it, so no cell is empty; kills are counted, and what syncs is named."""
+    done = peers("--dir", str(tmp_path), "--only", "SQLite by hand", *TINY)
+    assert (done.returncode, done.stderr) == (0, "")
+    (row,) = rows(done.stdout)
+    assert tuple(row) == HEADINGS
+    assert [row[column][-2:] for column in HEADINGS[2:10]] == ["/s"] * 8
+    assert row["latency"].endswith(" µs")
+    assert (row["kill-safe"], row["power-safe"]) == ("yes", "synchronous=FULL")
+    assert "Not measured" not in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_queue_that_fails_and_one_that_is_missing_have_rows_that_say_so(tmp_path: Path) -> None:
+    """What was not measured is told from what a queue cannot do, and the reason stands under the table."""
+    absent = next((each for each in ("honker", "localqueue", "queuelib") if is_missing(each)), None)
+    if absent is None:
+        pytest.skip("all of them are installed here")
+    (tmp_path / "litequeue.py").write_text("raise ImportError('broken for this test')")
+    (tmp_path / "litequeue-7.dist-info").mkdir()
+    (tmp_path / "litequeue-7.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: litequeue\nVersion: 7\n")
+    only = "--only", "litequeue", "--only", absent
+    done = peers("--dir", str(tmp_path / "disk"), *only, *TINY, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    failed, missing = sorted(rows(done.stdout), key=lambda row: row["version"])
+    assert (failed["version"], missing["version"]) == ("7", "missing")
+    assert {failed[column] for column in ("put", "get", "two processes", "latency", "kill-safe")} == {"failed"}
+    assert failed["durable put, 1 thread"] == NOTHING, "it has no such promise, so nothing failed"
+    assert {missing[column] for column in HEADINGS[2:-1]} == {NOTHING}
+    assert "Not measured: litequeue, put: ImportError: broken for this test" in done.stdout
+    assert ", version: it is not installed here; make bench-peers installs it" in done.stdout
+
+
+def test_a_name_of_no_queue_is_refused(tmp_path: Path) -> None:
+    """An empty table would look like a run."""
+    done = peers("--dir", str(tmp_path), "--only", "nobody's", *TINY)
+    assert done.returncode == 2
+    assert "no queue has" in done.stderr
+    assert "SQLite by hand" in done.stderr
+
+
+def test_without_cargo_one_line_says_what_to_do(tmp_path: Path) -> None:
+    """Who asks for a queue in Rust reads why it is not there."""
+    done = peers("--dir", str(tmp_path), "--only", "queue-file", "--native", *TINY, PATH=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.endswith("; there is no cargo: install Rust, or leave --native out\n")
+
+
+def test_a_program_that_cannot_be_built_is_named_under_the_table(tmp_path: Path) -> None:
+    """The other queues are measured all the same."""
+    path = with_cargo(tmp_path, "echo no network >&2; exit 101")
+    done = peers("--dir", str(tmp_path / "disk"), "--only", "SQLite by hand", "--native", *TINY, PATH=path)
+    assert done.returncode == 0
+    assert [row["queue"] for row in rows(done.stdout)] == ["SQLite by hand"]
+    assert "Not measured: native queues, all columns: cargo could not build queue_file: no network" in done.stdout
+
+
+def test_a_program_fills_the_columns_that_it_can(tmp_path: Path) -> None:
+    """It is asked and killed as the process of any other queue is; a stand-in for cargo "builds" it here."""
+    path = with_cargo(tmp_path, f"mkdir -p $5/release; cp {PROGRAM} $5/release/queue-file-peer")
+    folder = os.path.relpath(tmp_path / "disk", ROOT)  # cargo begins in another folder than we do
+    done = peers("--dir", folder, "--only", "queue-file", "--native", *TINY, PATH=path)
+    (row,) = rows(done.stdout)
+    assert [row[column] for column in HEADINGS[2:11]] == [*["123/s"] * 5, *[NOTHING] * 4]
+    assert (row["kill-safe"], row["power-safe"]) == ("yes", "set_sync_writes(true)")
+    assert "Not measured" not in done.stdout
