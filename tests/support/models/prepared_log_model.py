@@ -1,4 +1,4 @@
-"""A second reader of the prepared log, written from docs/format.md, that shares nothing with the package.
+"""A second reader of the prepared log, that follows docs/format.md and shares nothing with the package.
 
 It reads bytes, slowly, and says which transactions wait, what ended, and what is damaged.
 """

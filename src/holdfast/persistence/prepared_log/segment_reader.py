@@ -97,7 +97,7 @@ class _Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Bad:
-    """Bytes that are no entry: of which transaction, if a frame of it says so, and whether of that one only."""
+    """Bytes that are no entry: whose they are, if a frame says so, and whether of that one only."""
 
     position: int
     resume: int

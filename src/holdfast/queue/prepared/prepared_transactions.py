@@ -100,7 +100,7 @@ def find_prepared(handle: QueueHandle) -> list[Found]:
 
 
 def _of_vote(vote: Vote, waiting: WaitingEntries) -> Found:
-    """Return a transaction of which only a vote is known: damage may have taken its puts."""
+    """Return a transaction whose vote alone is known: damage may have taken its puts."""
     left_to_log = vote.coordinator is not None and vote.coordinator.path == OWN
     damage = tuple(waiting.lost) if left_to_log else ()
     return Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator, damage=damage)
