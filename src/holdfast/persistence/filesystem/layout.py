@@ -167,7 +167,7 @@ class QueueDirectory:
 
     def segment(self, sequence: int) -> Path:
         """Return the path of a segment of the prepared log."""
-        return self.prepared / f"{sequence:010d}.log"
+        return within(self.prepared, f"{sequence:010d}.log")
 
     def data_file(self, name: DataFileName) -> Path:
         """Return the path of a data file."""

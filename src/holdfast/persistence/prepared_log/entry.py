@@ -24,6 +24,9 @@ from holdfast.persistence.format.constants import (
 from holdfast.persistence.format.framing import FrameError, encode_frame, encode_messages
 from holdfast.persistence.segment.frame_scanner import FrameScanner
 
+_ENDS_BYTES_MAX = 1024
+"""Of the first frame and the last one: an id, a nonce, the name of a segment, a group that has voted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -80,10 +83,10 @@ def begin_bytes(transaction_id: str) -> int:
     return FRAME_HEADER_BYTES + ENTRY_BEGIN.size + len(transaction_id.encode())
 
 
-def entry_bytes(payloads: Sequence[bytes], headers: Mapping[int, bytes], commit_record: CommitRecord) -> int:
-    """Return the size of an entry."""
+def entry_room(payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> int:
+    """Return how many bytes an entry takes at the most."""
     messages = sum(map(len, payloads)) + sum(map(len, headers.values())) + FRAME_HEADER_BYTES * len(payloads)
-    return begin_bytes(commit_record.id) + messages + FRAME_HEADER_BYTES + len(commit_record.encode())
+    return messages + _ENDS_BYTES_MAX
 
 
 def encode_entry(

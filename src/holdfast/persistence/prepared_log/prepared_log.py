@@ -22,8 +22,8 @@ from holdfast.persistence.prepared_log.entry import (
     Entry,
     encode_ended,
     encode_entry,
-    entry_bytes,
     entry_messages,
+    entry_room,
 )
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry
 from holdfast.persistence.prepared_log.segment_writer import ENDED_BYTES, SegmentWriter
@@ -117,9 +117,8 @@ class PreparedLog:
         """
         with self._lock:
             self._poison.check()
-            size = entry_bytes(payloads, headers, self._waiting_here(commit_record)) + ENDED_BYTES
-            writer = self._with_room(size)
-            record = self._waiting_here(commit_record)
+            writer = self._with_room(entry_room(payloads, headers) + ENDED_BYTES)
+            record = replace(commit_record, waiting_file=f"{self._directory.prepared.name}/{writer.path.name}")
             buffers, begin_bytes = encode_entry(writer.header.salt, writer.synced, payloads, headers, record)
             position = writer.append(buffers)
             messages_start, commit_at = position + begin_bytes, writer.end - len(buffers[-1]) - len(buffers[-2])
@@ -136,11 +135,6 @@ class PreparedLog:
             self._waiting[record.id] = _Waiting(entry, time.monotonic())
             self._appended += writer.end - position
             return entry, self._appended
-
-    def _waiting_here(self, commit_record: CommitRecord) -> CommitRecord:
-        """Return the commit record with the last segment as its file: the names of all have one size."""
-        path = self._directory.segment(self._last)
-        return replace(commit_record, waiting_file=f"{self._directory.prepared.name}/{path.name}")
 
     def _with_room(self, size: int) -> SegmentWriter:
         """Return the segment for an entry; begin one if it has no room for it, and for the ends of all that wait."""
