@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from holdfast.errors import CorruptionError, DiskFullError
-from holdfast.persistence.filesystem.layout import QueueDirectory, list_segments
+from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import MISSING, Storage, write_whole
 from holdfast.persistence.format.commit_record import CommitRecord
-from holdfast.persistence.format.file_header import SegmentHeader
-from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.format.report import Damage
 from holdfast.persistence.prepared_log.entry import Entry, entry_messages
-from holdfast.persistence.prepared_log.segment_reader import DamagedEntry, SegmentContent, read_segment
+from holdfast.persistence.prepared_log.segment_reader import DamagedEntry, SegmentContent
+from holdfast.persistence.prepared_log.waiting_entries import read_segments, undecided
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, read_summary
 from holdfast.persistence.segment.staged_file import stage
 
@@ -72,33 +71,28 @@ def empty(
         The disk refuses.
     """
     left = Left()
-    contents = _read_all(storage, directory, queue_id)
+    contents = {each.header.sequence: each for each in read_segments(storage, directory, queue_id)}
     if not contents:
         return left
-    left.last = contents[-1].header.sequence
-    ended = {nonce for each in contents for nonce in each.ended}
-    left.lost = [damage for each in contents for damage in each.lost]
-    doubtful = max((each.header.sequence for each in contents if each.lost), default=0)
-    for content in contents:
-        for entry in content.all_entries():
-            if entry.nonce in ended:
-                continue
-            if is_void(entry.nonce):
-                left.void[entry.nonce] = entry.sequence
-            elif entry.sequence <= doubtful:
-                left.entries.append(_in_doubt(entry, left.lost[0]))
-            elif not _moved(storage, directory, queue_id, content, entry):
-                left.entries.append(entry)
+    left.last = max(contents)
+    waiting = undecided(list(contents.values()))
+    left.lost = waiting.lost
+    for entry in waiting.entries:
+        if is_void(entry.nonce):
+            left.void[entry.nonce] = entry.sequence
+        elif not _is_moved(storage, directory, queue_id, entry, contents[entry.sequence].end):
+            left.entries.append(entry)
     storage.sync_directory(directory.prepared)
     first_kept = min((each.sequence for each in left.entries), default=left.last + 1)
-    if left.lost and first_kept > doubtful and misses_puts():
-        first_kept = next(each.header.sequence for each in contents if each.lost)
-    for content in contents:
-        if content.header.sequence < first_kept:
-            remove_segment(storage, directory, content.header.sequence)
+    damaged = [sequence for sequence, content in contents.items() if content.lost]
+    if damaged and first_kept > max(damaged) and misses_puts():
+        first_kept = min(damaged)
+    for sequence, content in contents.items():
+        if sequence < first_kept:
+            remove_segment(storage, directory, sequence)
         else:
             _make_durable(storage, content)
-            left.segments[content.header.sequence] = content.end
+            left.segments[sequence] = content.end
     left.lost = left.lost if left.segments else []
     left.void = {nonce: sequence for nonce, sequence in left.void.items() if sequence in left.segments}
     return left
@@ -143,54 +137,24 @@ def move_entry(
     return replace(summary, path=path)
 
 
-def _read_all(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> list[SegmentContent]:
-    contents = []
-    for sequence in list_segments(storage, directory):
-        path = directory.segment(sequence)
-        try:
-            contents.append(read_segment(storage, path, queue_id))
-        except CorruptionError as error:
-            contents.append(unreadable(path, queue_id, sequence, error))
-    return contents
-
-
-def unreadable(path: Path, queue_id: bytes, sequence: int, error: CorruptionError) -> SegmentContent:
-    """Return what a segment says whose header cannot be read: that anything may be lost."""
-    damage = Damage(path, error.position, 0, range(0), DAMAGED, str(error))
-    return SegmentContent(path, SegmentHeader(queue_id, sequence), lost=[damage])
-
-
-def _in_doubt(entry: Entry | DamagedEntry, lost: Damage) -> DamagedEntry:
-    """Return an entry that may have ended: what said so may be among the bytes that are lost."""
-    if isinstance(entry, DamagedEntry):
-        return entry
-    return DamagedEntry(entry.id, entry.nonce, entry.commit_record.timestamp_ns, entry.sequence, lost)
-
-
-def _moved(
-    storage: Storage,
-    directory: QueueDirectory,
-    queue_id: bytes,
-    content: SegmentContent,
-    entry: Entry | DamagedEntry,
+def _is_moved(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, entry: Entry | DamagedEntry, end: int
 ) -> bool:
-    """Move an entry; False if it has to stay where it is. A batch file that is there counts."""
-    path = directory.batch_file(entry.id)
+    """Move an entry of a segment whose frames stop at ``end``; False if it has to stay where it is. A batch file that is there counts."""
     with suppress(*MISSING, CorruptionError):
-        if read_summary(storage, path, queue_id).commit_record.nonce == entry.nonce:
+        if read_summary(storage, directory.batch_file(entry.id), queue_id).commit_record.nonce == entry.nonce:
             return True
     if not isinstance(entry, Entry):
         return False
-    try:
+    with suppress(DiskFullError):
         move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))
-    except DiskFullError:
-        with storage.open(content.path) as file:
-            file.truncate(content.end)
-        try:
-            move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))
-        except DiskFullError:
-            return False
-    return True
+        return True
+    with storage.open(entry.path) as file:  # what is reserved behind the last frame is for this
+        file.truncate(end)
+    with suppress(DiskFullError):
+        move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))
+        return True
+    return False
 
 
 def _make_durable(storage: Storage, content: SegmentContent) -> None:
