@@ -10,8 +10,8 @@ from holdfast import FlushPolicy
 from proof.crash_states.counting import Tally, as_number, fate_of, view_of
 from proof.crash_states.crashes import crashes
 from proof.crash_states.history import History, Moment, Numbers
+from proof.crash_states.life import Life
 from proof.crash_states.lives.books import Place, Segment
-from proof.crash_states.lives.life import Life
 from proof.crash_states.opening import CLOCK, draw_from
 from proof.crash_states.oracle import Recovered, Seen, judge
 from proof.crash_states.second_reader import LeftPrepared

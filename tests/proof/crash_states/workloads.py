@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from proof.crash_states.asked import Asked
+from proof.crash_states.life import Life
 from proof.crash_states.lives.books import FULL_BYTES, LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES, A
 from proof.crash_states.lives.holding import PARTS_MAX
-from proof.crash_states.lives.life import Life
 from proof.crash_states.lives.merging import DYING_COUNT
 from proof.crash_states.lives.moving import AGO
 from proof.crash_states.lives.putting import PRIORITY

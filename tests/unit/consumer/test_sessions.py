@@ -337,6 +337,19 @@ def test_what_living_sessions_have_in_hand_stays_so_at_a_close(jobs: Jobs) -> No
         ]
 
 
+def test_what_a_session_has_in_hand_stays_so_at_a_close_if_its_life_cannot_be_told(jobs: Jobs) -> None:
+    """The disk may be gone. The close goes on, and lets the next owner in, which asks again."""
+
+    def cannot_be_told(_number: int) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    queue = jobs.open()
+    take(queue, TAKE)
+    side(queue).close(cannot_be_told)
+    with jobs.killed().open(living=[ALIVE]) as again:
+        assert payloads(side(again).in_hand(TAKE)) == [b"a"]
+
+
 def test_by_default_no_session_lives(jobs: Jobs) -> None:
     """A queue of one process gives everything back when it is closed."""
     with jobs.open() as queue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -153,7 +153,8 @@ def test_a_whole_entry_that_cannot_be_read_any_more_is_no_batch_file(
 ) -> None:
     """Nothing that was begun stays."""
 
-    def damaged(*_: object) -> None:
+    def damaged(*_: object) -> Iterator[tuple[bytes, bytes]]:
+        yield b"0 of 1", b""
         raise CorruptionError("damaged", path="", position=0)
 
     segment = Segment(directory.prepared)

@@ -1197,13 +1197,21 @@ class ReadSide:
     def _let_go(self, keep: Callable[[int], bool]) -> None:
         """Give all deliveries back but for those of sessions to keep: none has failed."""
         deliveries = list(self._leases.by_offset.values())
-        given_back = [each for each in deliveries if not (each.number and keep(each.number >> SESSION_SHIFT))]
+        given_back = [each for each in deliveries if not (each.number and self._is_kept(each.number, keep))]
         if given_back and self._progress_store is not None:
             with suppress(StorageError):  # then they count as handed out once more
                 self._redelivery.release(self._progress_store, given_back, by_owner=True)
         self._leases.end(given_back)
         self._leases.by_offset.clear()  # what is kept stays in the hands of its session
         self._dispatcher.must_read_anew = True
+
+    @staticmethod
+    def _is_kept(number: int, keep: Callable[[int], bool]) -> bool:
+        """Whether a delivery stays in hand of its session."""
+        try:
+            return keep(number >> SESSION_SHIFT)
+        except OSError:  # it cannot be told whether the session lives: the next owner asks again
+            return True
 
     def close(self, keep: Callable[[int], bool] | None = None) -> None:
         """Refuse further takes, give deliveries back, and let the next owner in.
