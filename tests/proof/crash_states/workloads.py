@@ -12,9 +12,9 @@ from proof.crash_states.lives.books import FULL_BYTES, LARGE_BYTES, ROLLS_BYTES,
 from proof.crash_states.lives.holding import PARTS_MAX
 from proof.crash_states.lives.merging import DYING_COUNT
 from proof.crash_states.lives.moving import AGO
-from proof.crash_states.lives.preparing import WAITING_MAX
 from proof.crash_states.lives.putting import PRIORITY
 from proof.crash_states.lives.several import BOTH, PARTS_OF_BOTH_MAX
+from proof.crash_states.lives.transacting import WAITING_MAX
 
 Workload = tuple[str, ...]
 
