@@ -19,8 +19,8 @@ PREPARED_LOGS = (
         "newer-segment-first",
         "Opening removes the newest segment first, whose frames end entries of earlier ones.",
         "persistence/prepared_log/emptying.py",
-        "    for content in contents:\n        if content.header.sequence < first_kept:\n",
-        "    for content in reversed(contents):\n        if content.header.sequence < first_kept:\n",
+        "    for sequence, content in contents.items():\n        if sequence < first_kept:\n",
+        "    for sequence, content in reversed(contents.items()):\n        if sequence < first_kept:\n",
         SUITE,
     ),
     Mutation(
@@ -91,8 +91,8 @@ PREPARED_LOGS = (
         "another-waiting-file",
         "The commit record names a batch file, so it ends as soon as there is none.",
         "persistence/prepared_log/prepared_log.py",
-        "        return replace(commit_record, waiting_file=",
-        "        return replace(commit_record) if self._last else replace(commit_record, waiting_file=",
+        "            record = replace(commit_record, waiting_file=",
+        "            record = replace(commit_record) if self._last else replace(commit_record, waiting_file=",
         SUITE,
     ),
     Mutation(

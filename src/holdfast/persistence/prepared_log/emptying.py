@@ -140,7 +140,10 @@ def move_entry(
 def _is_moved(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, entry: Entry | DamagedEntry, end: int
 ) -> bool:
-    """Move an entry of a segment whose frames stop at ``end``; False if it has to stay where it is. A batch file that is there counts."""
+    """Move an entry; False if it has to stay where it is. A batch file that is there counts.
+
+    The frames of its segment stop at ``end``.
+    """
     with suppress(*MISSING, CorruptionError):
         if read_summary(storage, directory.batch_file(entry.id), queue_id).commit_record.nonce == entry.nonce:
             return True
