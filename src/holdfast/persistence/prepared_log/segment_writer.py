@@ -96,14 +96,14 @@ class SegmentWriter:
         try:
             with storage_errors("writing to the prepared log", self.path):
                 write_whole(self.file, buffers, position)
-            self.end = position + sum(map(len, buffers))
         except BaseException as error:
             self._take_back(position, error)
             raise
+        self.end = position + sum(map(len, buffers))  # never back: a sync may have covered it
         return position
 
     def _take_back(self, position: int, error: BaseException) -> None:
-        """Make frames that were written in part, or not noticed, count for nothing."""
+        """Make frames that were written in part count for nothing."""
         try:
             write_whole(self.file, (bytes(FRAME_HEADER_BYTES),), position)
         except OSError:
@@ -112,7 +112,6 @@ class SegmentWriter:
         except BaseException:
             self._poison.set(error)
             raise
-        self.end = position
 
     def sync(self) -> None:
         """Return once all frames appended before the call are on the disk, and the segment says so.
