@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import PersistentQueue, StorageError
+from holdfast import CommitUnknownError, PersistentQueue, StorageError
 from holdfast.persistence.filesystem.layout import list_batch_files, list_segments
 from holdfast.persistence.prepared_log import prepared_log
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.queue.prepared import log_moves
 from holdfast.queue.prepared.log_moves import LOOK_SECONDS, LogMoves
 from support.builders.handles import handle_of
-from support.builders.transactions import cut_power, open_queue, prepare, prepared_ids, waiting
+from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
 from support.processes.thread_starts import no_threads
 from support.processes.threads import wait_until
 from support.storages.refusals import refusing
@@ -114,6 +114,23 @@ def test_one_that_cannot_move_does_not_stop_the_others(
     assert prepared_ids(queue) == ["first", "second"]
     moves.run()
     assert files(queue) == ([1], ["first", "second"])
+
+
+@pytest.mark.usefixtures("at_once")
+def test_after_a_move_without_a_durable_name_commit_records_stay_pending(
+    storage: SimulatedStorage, queue: PersistentQueue, moves: LogMoves
+) -> None:
+    """The batch file may be there again after a loss of power, and only the record says then that it is void."""
+    prepare(queue, "puts", "first")
+    with refusing(storage, "sync_directory", "prepared", errno.EIO, count=1), pytest.raises(CommitUnknownError):
+        moves.run()
+    assert files(queue) == ([1], [])
+    queue.commit_prepared("first")
+    handle = handle_of(queue)
+    assert not handle.require_batches().prepared.sync()
+    with open_queue(kill(storage, queue)) as again:
+        assert prepared_ids(again) == []
+        assert waiting(again) == [b"new"]
 
 
 @pytest.mark.usefixtures("at_once")

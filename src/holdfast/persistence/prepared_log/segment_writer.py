@@ -81,8 +81,8 @@ class SegmentWriter:
         """Whether so many bytes of frames fit."""
         return self.end + size <= self._limit
 
-    def append(self, buffers: Sequence[bytes]) -> int:
-        """Write frames behind the last one, which fit; return their position.
+    def append(self, buffers: Sequence[bytes]) -> None:
+        """Write frames behind the last one, which fit.
 
         Raises
         ------
@@ -100,7 +100,6 @@ class SegmentWriter:
         except BaseException as error:
             self._take_back(position, error)
             raise
-        return position
 
     def _take_back(self, position: int, error: BaseException) -> None:
         """Make frames that were written in part, or not noticed, count for nothing."""
@@ -148,5 +147,9 @@ class SegmentWriter:
             self.file.truncate(self._limit)
 
     def close(self) -> None:
-        """Close the file."""
-        self.file.close()
+        """Sync, and close the file; a sync that fails poisons the log, for those who wait for it."""
+        try:
+            with suppress(HoldfastError):
+                self.sync()
+        finally:
+            self.file.close()
