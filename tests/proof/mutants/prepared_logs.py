@@ -60,15 +60,9 @@ PREPARED_LOGS = (
         "The frame that says so is on the disk before the name of the batch file.",
         "queue/producer/waiting_batches.py",
         "            self._storage.sync_directory(self._directory.prepared)\n"
-        "        except OSError as error:\n"
-        "            self.prepared.removals.set(error)\n"
-        "            with suppress(OSError):\n"
-        "                self._storage.remove(summary.path)\n",
-        "            pass\n"
-        "        except OSError as error:\n"
-        "            self.prepared.removals.set(error)\n"
-        "            with suppress(OSError):\n"
-        "                self._storage.remove(summary.path)\n",
+        "        except BaseException as error:\n"
+        "            self.prepared.note_leftover()",
+        "            pass\n        except BaseException as error:\n            self.prepared.note_leftover()",
         SUITE,
     ),
     Mutation(

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import PersistentQueue, StorageError
+from holdfast import CommitUnknownError, PersistentQueue, StorageError
 from holdfast.persistence.filesystem.layout import list_batch_files, list_segments
+from holdfast.persistence.outcomes import outcome_log
 from holdfast.persistence.prepared_log import prepared_log
+from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.queue.prepared import log_moves
 from holdfast.queue.prepared.log_moves import LOOK_SECONDS, LogMoves
 from support.builders.handles import handle_of
-from support.builders.transactions import cut_power, open_queue, prepare, prepared_ids, waiting
+from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
 from support.processes.thread_starts import no_threads
 from support.processes.threads import wait_until
 from support.storages.refusals import refusing
@@ -117,6 +119,23 @@ def test_one_that_cannot_move_does_not_stop_the_others(
 
 
 @pytest.mark.usefixtures("at_once")
+def test_after_a_move_without_a_durable_name_commit_records_stay_pending(
+    storage: SimulatedStorage, queue: PersistentQueue, moves: LogMoves
+) -> None:
+    """The batch file may be there again after a loss of power, and only the record says then that it is void."""
+    prepare(queue, "puts", "first")
+    with refusing(storage, "sync_directory", "prepared", errno.EIO, count=1), pytest.raises(CommitUnknownError):
+        moves.run()
+    assert files(queue) == ([1], [])
+    queue.commit_prepared("first")
+    handle = handle_of(queue)
+    assert not handle.require_batches().prepared.sync()
+    with open_queue(kill(storage, queue)) as again:
+        assert prepared_ids(again) == []
+        assert waiting(again) == [b"new"]
+
+
+@pytest.mark.usefixtures("at_once")
 def test_what_is_decided_meanwhile_does_not_move(
     queue: PersistentQueue, moves: LogMoves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,3 +188,28 @@ def test_after_a_failure_looks_wait(
     monkeypatch.setattr(moves, "_due", 0.0)
     moves.look()
     wait_until(lambda: files(queue)[1] == ["puts"])
+
+
+def test_what_was_committed_from_its_file_never_comes_back_out_of_a_segment_that_stays(
+    storage: SimulatedStorage, queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The frame that says that it has moved may be lost, and after many other outcomes no memory of it is left."""
+    monkeypatch.setattr(outcome_log, "OUTCOMES_MAX", 2)
+    for name in ("first", "second"):
+        prepare(queue, "puts", name)
+    found = log_of(queue).find("first")
+    assert isinstance(found, Entry)
+    handle_of(queue).require_batches().move(found)
+    queue.commit_prepared("first")
+    left = cut_power(storage, queue)
+    with refusing(left, "open", ".staging", errno.ENOSPC):
+        again = open_queue(left)
+    with again:
+        assert files(again) == ([1], [])
+        for number in range(3):
+            prepare(again, "puts", f"other-{number}", count=20)
+            again.abort_prepared(f"other-{number}")
+        handle_of(again).require_write_side()._record_ends.end_all()
+        with open_queue(kill(left, again)) as last:
+            assert prepared_ids(last) == ["second"]
+            assert waiting(last) == [b"new"]

@@ -20,6 +20,7 @@ from holdfast.persistence.filesystem.layout import (
     QueueDirectory,
     is_segment_name,
     list_batch_files,
+    list_segments,
     open_directory,
 )
 from holdfast.persistence.filesystem.storage import MISSING, Storage, real_path
@@ -132,8 +133,14 @@ def watch(
     """Let a commit record end once all participants have noted it, beside those groups of this queue that have."""
     others = [each for each in commit_record.participants if each.path != OWN or each.group not in settled]
     checks = [settled_check(storage, directory.root, clock, each, commit_record.nonce) for each in others]
-    own = {OwnFile.PREPARED} if is_segment_name(Path(commit_record.waiting_file).name) else set[OwnFile]()
+    own = {OwnFile.PREPARED} if _may_be_in_segment(storage, directory, commit_record) else set[OwnFile]()
     commit_records.applied(commit_record.nonce, Needs(frozenset(own), tuple(checks)))
+
+
+def _may_be_in_segment(storage: Storage, directory: QueueDirectory, commit_record: CommitRecord) -> bool:
+    """Whether a segment has the batch, perhaps: one that has moved since is in its segment, too."""
+    path = directory.root / commit_record.waiting_file
+    return is_segment_name(path.name) or (path.parent == directory.prepared and bool(list_segments(storage, directory)))
 
 
 def settled_check(

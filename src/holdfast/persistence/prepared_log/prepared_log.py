@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.errors import ClosedError
 from holdfast.persistence.filesystem.layout import PREPARED_LOG, QueueDirectory, note_feature
 from holdfast.persistence.filesystem.poison import Poison
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
@@ -84,6 +85,7 @@ class PreparedLog:
         self._waiting: dict[str, _Waiting] = {}
         self._unwritten: dict[bytes, int] = {}  # what ended without a frame that says so, and its segment
         self._is_stuck = False
+        self._is_closed = False
         self.lost: list[Damage] = []
 
     def open(self, is_void: Callable[[bytes], bool], misses_puts: Callable[[], bool]) -> None:
@@ -114,26 +116,29 @@ class PreparedLog:
             Nothing was added: there is no room for the entry, or none to commit it later.
         PoisonedError
             An earlier failure has poisoned the log.
+        FencedError, ClosedError
+            Another owner has come, or the queue was closed; nothing was added.
         """
         with self._lock:
+            if self._is_closed:
+                raise ClosedError(f"{self._directory.root} was closed; open it again")
             self._poison.check()
             writer = self._with_room(entry_room(payloads, headers) + ENDED_BYTES)
             record = replace(commit_record, waiting_file=f"{self._directory.prepared.name}/{writer.path.name}")
             buffers, begin_bytes = encode_entry(writer.header.salt, writer.synced, payloads, headers, record)
-            position = writer.append(buffers)
-            messages_start, commit_at = position + begin_bytes, writer.end - len(buffers[-1]) - len(buffers[-2])
-            entry = Entry(
-                writer.path,
-                self._last,
-                writer.header.salt,
-                position,
-                writer.end,
-                messages_start,
-                record,
-                commit_at,
-            )
-            self._waiting[record.id] = _Waiting(entry, time.monotonic())
-            self._appended += writer.end - position
+            position = writer.end
+            end = position + sum(map(len, buffers))
+            messages_start, commit_at = position + begin_bytes, end - len(buffers[-1]) - len(buffers[-2])
+            salt = writer.header.salt
+            entry = Entry(writer.path, self._last, salt, position, end, messages_start, record, commit_at)
+            self._waiting[record.id] = _Waiting(entry, time.monotonic())  # first: what may be written is in doubt
+            try:
+                writer.append(buffers)
+            except BaseException:
+                if writer.end == position:  # else it was interrupted behind the write
+                    del self._waiting[record.id]
+                raise
+            self._appended += end - position
             return entry, self._appended
 
     def _with_room(self, size: int) -> SegmentWriter:
@@ -142,6 +147,7 @@ class PreparedLog:
         writer = self._writer
         if writer is not None and writer.has_room(wanted) and not writer.is_released:
             return writer
+        self._check_fence()  # another owner has segments of the same names
         if writer is None:
             note_feature(self._storage, self._directory, PREPARED_LOG)
             capacity = step_holding(wanted, self._largest_bytes)
@@ -153,9 +159,10 @@ class PreparedLog:
         header = SegmentHeader(self._queue_id, sequence)
         following = SegmentWriter(self._storage, path, header, capacity, self._poison, self._check_fence)
         if writer is not None:
-            self._earlier[self._last] = writer.end
-            writer.close()
+            self._earlier[self._last] = writer.end  # first: no segment may be forgotten by an interruption
         self._writer, self._last = following, sequence
+        if writer is not None:
+            writer.close()
         return following
 
     def sync(self) -> int:
@@ -167,6 +174,8 @@ class PreparedLog:
             writer, appended = self._writer, self._appended
         if writer is not None:
             writer.sync()
+        else:  # it was never used, or closed, which has synced it
+            self._poison.check()
         return appended
 
     # -- Looking -----------------------------------------------------------------------------------------------------
@@ -214,8 +223,8 @@ class PreparedLog:
             waiting = self._waiting.get(transaction_id)
             if waiting is None or waiting.entry.nonce != nonce:
                 return
-            del self._waiting[transaction_id]
             self._unwritten[nonce] = waiting.entry.sequence
+            del self._waiting[transaction_id]
             writer = self._writer
             if writer is not None and writer.has_room(ENDED_BYTES):
                 frame = encode_ended(writer.header.salt, writer.synced, timestamp_ns, nonce, outcome)
@@ -250,6 +259,7 @@ class PreparedLog:
         with self._removing:
             while (sequence := self._removable()) is not None:
                 try:
+                    self._check_fence()  # another owner has segments of the same names
                     with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
                         remove_segment(self._storage, self._directory, sequence)
                 except BaseException:
@@ -264,12 +274,15 @@ class PreparedLog:
         with self._lock:
             undecided = min((each.entry.sequence for each in self._waiting.values()), default=self._last + 1)
             oldest = next(iter(self._earlier), undecided)
-            return None if self._is_stuck or self.lost or oldest >= undecided else oldest
+            is_last = oldest == self._last and self._writer is not None
+            return None if self._is_stuck or self.lost or is_last or oldest >= undecided else oldest
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the file of the last segment."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        """Sync what was appended, and append nothing more. A failure is for those who wait for that sync."""
+        with self._lock:
+            self._is_closed = True
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None

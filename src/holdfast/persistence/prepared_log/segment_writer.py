@@ -81,8 +81,8 @@ class SegmentWriter:
         """Whether so many bytes of frames fit."""
         return self.end + size <= self._limit
 
-    def append(self, buffers: Sequence[bytes]) -> int:
-        """Write frames behind the last one, which fit; return their position.
+    def append(self, buffers: Sequence[bytes]) -> None:
+        """Write frames behind the last one, which fit.
 
         Raises
         ------
@@ -96,14 +96,15 @@ class SegmentWriter:
         try:
             with storage_errors("writing to the prepared log", self.path):
                 write_whole(self.file, buffers, position)
+            self.end = position + sum(map(len, buffers))
         except BaseException as error:
-            self._take_back(position, error)
+            with self._sync_lock:
+                if self.synced <= position:  # else a sync of another thread has covered them: they count
+                    self._take_back(position, error)
             raise
-        self.end = position + sum(map(len, buffers))  # never back: a sync may have covered it
-        return position
 
     def _take_back(self, position: int, error: BaseException) -> None:
-        """Make frames that were written in part count for nothing."""
+        """Make frames that were written in part, or not noticed, count for nothing."""
         try:
             write_whole(self.file, (bytes(FRAME_HEADER_BYTES),), position)
         except OSError:
@@ -112,6 +113,7 @@ class SegmentWriter:
         except BaseException:
             self._poison.set(error)
             raise
+        self.end = position
 
     def sync(self) -> None:
         """Return once all frames appended before the call are on the disk, and the segment says so.
@@ -147,5 +149,9 @@ class SegmentWriter:
             self.file.truncate(self._limit)
 
     def close(self) -> None:
-        """Close the file."""
-        self.file.close()
+        """Sync, and close the file; a sync that fails poisons the log, for those who wait for it."""
+        try:
+            with suppress(HoldfastError):
+                self.sync()
+        finally:
+            self.file.close()

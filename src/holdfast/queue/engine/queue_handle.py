@@ -372,12 +372,14 @@ class QueueHandle:
     def close(self) -> None:
         """Give deliveries back that no living session has, sync, leave the files clean, and let the next owner in.
 
-        The write side goes first: the next owner of the group finds the log recovered, or recovers it.
+        The write side goes first: the next owner of the group finds the log recovered, or recovers it. Before it goes
+        the prepared log: nothing is appended to that once another process may own the queue.
         """
         own = self._beside is None
         if not own and self.read_side is not None:
             self.group_readers.pop(self.options.group, None)  # the handle with the write side stays open
-        writes = (self.coordinator, self.write_side) if own else ()
+        log = None if self.batches is None else self.batches.prepared.log
+        writes = (self.coordinator, log, self.write_side) if own else ()
         parts = (*writes, self.read_side, self.batches if own else None, self.look_side)
         with self.settings.changing, ExitStack() as closing:  # each one, even if another raises; the last one first
             if not own:

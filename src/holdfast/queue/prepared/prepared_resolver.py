@@ -38,6 +38,7 @@ from holdfast.queue.prepared.prepared_transactions import (
     find_prepared,
     find_transaction,
     is_in_doubt,
+    waits_still,
 )
 from holdfast.queue.prepared.vote_settling import VoteSettling
 from holdfast.queue.threads.lifecycle import Lifecycle
@@ -331,7 +332,8 @@ class PreparedResolver:
                 continue
             try:
                 with self.deciding_alone(found.id):
-                    self._resolve(found)
+                    if waits_still(self._handle, found):
+                        self._resolve(found)
             except (HoldfastError, ShutDown) as error:
                 logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._handle.path, error)
         return bool(all_found)

@@ -18,7 +18,7 @@ from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.outcomes.waiting_puts import read_batch, read_waiting_entries, waiting_puts
 from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.waiting_entries import WaitingEntries
-from holdfast.persistence.segment.batch_file_reader import verify_batch
+from holdfast.persistence.segment.batch_file_reader import BatchSummary, verify_batch
 from holdfast.queue.engine.queue_handle import QueueHandle
 
 
@@ -185,6 +185,18 @@ def find_batch(handle: QueueHandle, transaction_id: str) -> Waiting | None:
             position=entry.damage.position,
         )
     return batch
+
+
+def waits_still(handle: QueueHandle, found: Found) -> bool:
+    """Whether the batch file of a transaction that was found before is still its own; true if it has none.
+
+    Else another thread has decided it meanwhile, and another transaction may have its id. Raises CorruptionError.
+    """
+    if not isinstance(found.batch, BatchSummary):
+        return True
+    with storage_errors("reading a prepared transaction", found.batch.path):
+        batch = read_batch(handle.storage, handle.directory, handle.queue_id, found.id)
+    return batch is not None and batch.commit_record.nonce == found.nonce
 
 
 def find_damage(handle: QueueHandle, batch: Waiting) -> list[Damage]:

@@ -316,10 +316,13 @@ class WaitingBatches:
             summary = move_entry(self._storage, self._directory, self._queue_id, entry, log.messages(entry))
         try:
             self._storage.sync_directory(self._directory.prepared)
-        except OSError as error:
+        except BaseException as error:
+            self.prepared.note_leftover()  # the file may be there again, so what is committed stays pending
             self.prepared.removals.set(error)
             with suppress(OSError):
                 self._storage.remove(summary.path)
+            if not isinstance(error, OSError):
+                raise
             raise commit_unknown("moving a prepared transaction", summary.path, error) from error
         self._sound.add(entry.nonce)
         log.end(entry.id, entry.nonce, OUTCOME_MOVED, entry.commit_record.timestamp_ns)
@@ -435,8 +438,10 @@ class WaitingBatches:
 
     def close(self) -> None:
         """Close the outcome log and the prepared log."""
-        self.prepared.log.close()
-        self.prepared.outcome_log.close()
+        try:
+            self.prepared.log.close()
+        finally:
+            self.prepared.outcome_log.close()
 
 
 def _divided(content: Sequence[tuple[bytes, bytes]]) -> tuple[list[bytes], dict[int, bytes]]:
