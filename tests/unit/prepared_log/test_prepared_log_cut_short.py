@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from holdfast import ClosedError, FencedError, PersistentQueue, PoisonedError, TransactionStateError
 from holdfast.persistence.filesystem.layout import list_segments
+from holdfast.persistence.filesystem.storage import File, write_whole
 from holdfast.persistence.format.constants import OUTCOME_ABORTED
 from holdfast.persistence.outcomes.waiting_puts import read_waiting_entries
+from holdfast.persistence.prepared_log import segment_writer
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
 from holdfast.queue.producer.write_side import WriteSide
@@ -185,3 +187,26 @@ def test_a_segment_that_is_appended_to_is_not_removed_after_an_interrupted_turn(
     prepare(queue, "puts", "next")
     with open_queue(kill(storage, queue)) as again:
         assert prepared_ids(again) == ["next"]
+
+
+def test_frames_that_another_thread_has_synced_stay_behind_an_interruption(
+    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taking them back would leave a hole below the synced end, and later entries that no sync looks at."""
+    prepare(queue, "puts", "one")
+
+    def synced_meanwhile(file: File, buffers: Sequence[bytes], position: int) -> None:
+        monkeypatch.undo()
+        write_whole(file, buffers, position)
+        writer = log._writer
+        assert writer is not None
+        writer.end = position + sum(map(len, buffers))
+        writer.sync()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(segment_writer, "write_whole", synced_meanwhile)
+    with pytest.raises(KeyboardInterrupt):
+        log.append([b"new"], {}, record(2, 1, name="two"))
+    prepare(queue, "puts", "three")
+    with open_queue(cut_power(storage, queue)) as again:
+        assert sorted(prepared_ids(again)) == ["one", "three", "two"]
