@@ -88,7 +88,7 @@ class PreparedLog:
         self._is_closed = False
         self.lost: list[Damage] = []
 
-    def open(self, is_void: Callable[[bytes], bool], misses_puts: Callable[[], bool]) -> None:
+    def take_over(self, is_void: Callable[[bytes], bool], misses_puts: Callable[[], bool]) -> None:
         """Take over what an earlier opening has left; see :func:`empty`, whose parameters these are.
 
         Raises

@@ -59,7 +59,7 @@ def open_prepared(
     def is_void(nonce: bytes) -> bool:
         return pending.find(nonce) is not None or prepared.outcome_log.find_nonce(nonce) is not None
 
-    log.open(is_void, lambda: _has_own_votes(storage, directory, queue_id))
+    log.take_over(is_void, lambda: _has_own_votes(storage, directory, queue_id))
     return prepared
 
 
