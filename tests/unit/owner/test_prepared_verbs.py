@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from holdfast.persistence.segment.staged_file import staged_path
 from holdfast.queue.prepared.prepared_transactions import find_prepared
 from holdfast.queue.protocol.messages import Done, Verb
 from holdfast.queue.protocol.prepared_verbs import Follow, Prepare, as_request
+from holdfast.queue.transactions.branch import Branch
 from support.builders.jobs import ROOT
 from support.owners.served import GROUP, THREAD, Client, Served, left
 from support.storages.refusals import refusing
@@ -116,6 +118,23 @@ def test_a_prepare_that_was_not_done_is_done(client: Client, succeed: Succession
         again = successor(client, succeed)
         again.ask(client.preparing(2, "t", (1, 0)))
     assert prepared(again) == [("t", 1)]
+
+
+def test_a_prepare_that_is_interrupted_behind_its_rename_is_prepared(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a whole: without its vote the puts could be committed alone."""
+    prepare_for = Branch.prepare_for
+
+    def interrupted(*arguments: Any) -> None:
+        prepare_for(*arguments)
+        raise KeyboardInterrupt
+
+    request = prepare_both(client)
+    monkeypatch.setattr(Branch, "prepare_for", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.ask(request)
+    assert prepared(client) == [("t", 1)]
 
 
 @over
