@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ClosedError, FencedError, PersistentQueue, PoisonedError, TransactionStateError
+from holdfast import ClosedError, CommitUnknownError, FencedError, PersistentQueue, PoisonedError, TransactionStateError
 from holdfast.persistence.filesystem.layout import list_segments
 from holdfast.persistence.filesystem.storage import File, write_whole
 from holdfast.persistence.format.constants import OUTCOME_ABORTED
@@ -210,3 +210,45 @@ def test_frames_that_another_thread_has_synced_stay_behind_an_interruption(
     prepare(queue, "puts", "three")
     with open_queue(cut_power(storage, queue)) as again:
         assert sorted(prepared_ids(again)) == ["one", "three", "two"]
+
+
+@pytest.mark.parametrize(
+    "errors", [(OSError(5, "refused"), KeyboardInterrupt()), (KeyboardInterrupt(), OSError(5, ""))]
+)
+def test_frames_that_can_not_be_taken_back_poison_the_log(
+    queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch, errors: tuple[BaseException, ...]
+) -> None:
+    """What is on the disk is unknown: nothing is prepared until the queue is opened again."""
+    prepare(queue, "puts", "one")
+    left = list(errors)
+
+    def refuse(*_: object) -> None:
+        raise left.pop(0)
+
+    with monkeypatch.context() as refusing_all:
+        refusing_all.setattr(segment_writer, "write_whole", refuse)
+        with pytest.raises((KeyboardInterrupt, CommitUnknownError)):
+            log.append([b"new"], {}, record(2, 1, name="two"))
+    assert not left
+    with pytest.raises(PoisonedError):
+        log.append([b"new"], {}, record(2, 1, name="two"))
+
+
+def test_an_interrupted_sync_poisons_the_log(
+    queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one could succeed over what the first one has lost."""
+    prepare(queue, "puts", "one")
+    log.append([b"new"], {}, record(2, 1, name="two"))
+    writer = log._writer
+    assert writer is not None
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(writer, "_check_fence", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            log.sync()
+    with pytest.raises(PoisonedError):
+        log.sync()
