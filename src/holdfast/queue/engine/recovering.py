@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import QueueDirectory
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.groups.group_files import list_groups, progress_reader, sync_deletions
 from holdfast.persistence.groups.own_group import OwnGroup
 from holdfast.persistence.log.log_files import LogFiles
@@ -16,6 +16,7 @@ from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.persistence.outcomes.redo import OWN, redo_commit_records
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.recovery.log_recovery import RecoveredLog, recover_log
+from holdfast.persistence.segment.staged_file import remove_abandoned
 from holdfast.queue.producer.waiting_batches import copy_bytes_max
 
 
@@ -59,6 +60,8 @@ def open_prepared(
     def is_void(nonce: bytes) -> bool:
         return pending.find(nonce) is not None or prepared.outcome_log.find_nonce(nonce) is not None
 
+    with storage_errors("clearing", directory.prepared):  # first: a move must not write into what a sync has failed on
+        remove_abandoned(storage, directory)
     log.take_over(is_void, lambda: _has_own_votes(storage, directory, queue_id))
     return prepared
 

@@ -32,7 +32,7 @@ from holdfast.persistence.prepared_log.emptying import move_entry
 from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, messages, read_summary, verify_batch
-from holdfast.persistence.segment.staged_file import make_prepared, remove_abandoned, stage, staged_path
+from holdfast.persistence.segment.staged_file import make_prepared, stage, staged_path
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.threads.group_commit import GroupCommit
 from holdfast.threads import log_later
@@ -90,8 +90,6 @@ class WaitingBatches:
         self._sound: set[bytes] = set()
         self._is_made = False
         self.joint = JointFile(storage, directory.joint, is_owner=True)
-        with storage_errors("clearing", directory.prepared):
-            remove_abandoned(storage, directory)
 
     # -- Making ------------------------------------------------------------------------------------------------------
 
