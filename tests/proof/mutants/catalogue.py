@@ -11,7 +11,6 @@ from proof.mutants.many_queues import MANY_QUEUES
 from proof.mutants.merges import MERGES
 from proof.mutants.mutation import Mutation
 from proof.mutants.own_deliveries import OWN_DELIVERIES
-from proof.mutants.prepared_logs import PREPARED_LOGS
 from proof.mutants.replays import REPLAYS
 from proof.mutants.retaining import RETAINING
 
@@ -392,9 +391,8 @@ MUTATIONS = (
         "prepared-file-gone-early",
         "The file of a prepared batch is removed before the batch is in the log.",
         "queue/producer/waiting_batches.py",
-        "        try:\n            offsets = self._write_side.decide(*_divided(content), summary",
-        "        try:\n            self._storage.remove(summary.path)\n"
-        "            offsets = self._write_side.decide(*_divided(content), summary",
+        "        try:\n            offsets = self._write_side.decide(",
+        "        try:\n            self._storage.remove(summary.path)\n            offsets = self._write_side.decide(",
         "transactions",
     ),
     Mutation(
@@ -439,7 +437,6 @@ MUTATIONS = (
     *DRAINS,
     *RETAINING,
     *MERGES,
-    *PREPARED_LOGS,
     *REPLAYS,
     *FILTERS,
     *MANY_QUEUES,

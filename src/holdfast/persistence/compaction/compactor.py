@@ -15,10 +15,9 @@ from holdfast.clock import Clock
 from holdfast.errors import CorruptionError
 from holdfast.persistence.compaction.merging import LIVE_SHARE, MergeRun, NotWorthwhileError, copy_live
 from holdfast.persistence.filesystem.layout import (
-    MERGED,
     DataFileName,
     QueueDirectory,
-    note_feature,
+    note_merged_files,
     read_data_file_header,
 )
 from holdfast.persistence.filesystem.storage import MISSING
@@ -242,7 +241,7 @@ class Compactor:
         then these are removed.
         """
         files, directory = self._files, self._directory
-        note_feature(files.storage, directory, MERGED)
+        note_merged_files(files.storage, directory)
         self._sync_ahead()
         with groups_locked(files.storage, directory, self._clock):
             needs = _Needs(directory, files, self._clock, self._retention)
