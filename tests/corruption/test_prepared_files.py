@@ -31,6 +31,7 @@ def build(size: str = "small", *, acks: bool = True) -> tuple[SimulatedStorage, 
     tx.put_many(PUTS[size])
     tx.prepare("t")
     storage = cut_power(storage, queue)
+    open_queue(storage).close()  # what is small has a file of its own from here on
     content = storage.tree()[FILE]
     assert content is not None
     return storage, content
@@ -157,7 +158,7 @@ def test_the_file_of_another_queue_is_reported_and_not_applied() -> None:
     storage, content = build(acks=False)
     with open_queue(storage, Path("/other")) as other:
         tx = other.begin()
-        tx.put(b"x")
+        tx.put(bytes(20_000))  # in a file of its own
         tx.prepare("t")
         put(storage, Path("/other/prepared/t.batch"), content)
         assert "another queue" in described(other).damage[0].reason

@@ -43,7 +43,7 @@ OTHER_MEANING = {
         "cli/",
     ),
     "verdicts": ("persistence/verify.py",),
-    "witness": ("persistence/recovery/", "persistence/groups/"),
+    "witness": ("persistence/recovery/", "persistence/groups/", "persistence/prepared_log/"),
 }
 """Where a word has the meaning that the glossary gives it: a verdict on damage, a witness that bytes were synced."""
 

@@ -20,7 +20,6 @@ from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
     check_header,
-    list_batch_files,
     list_data_files,
     open_directory,
     open_if_there,
@@ -35,12 +34,9 @@ from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Dam
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP, list_groups, progress_reader, set_command
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
-from holdfast.persistence.outcomes.joint_file import JointFile
-from holdfast.persistence.outcomes.redo import OWN
-from holdfast.persistence.outcomes.shared_joint_file import shared_document
+from holdfast.persistence.outcomes.verify_prepared import verify_prepared
 from holdfast.persistence.recovery.log_recovery import count_unreadable, missing_last_file
 from holdfast.persistence.recovery.tail_scan import scan_tail
-from holdfast.persistence.segment.batch_file_reader import check_batch_name, read_summary, verify_batch
 from holdfast.persistence.segment.file_walk import FileWalk
 
 _LOOKS = 3
@@ -137,7 +133,7 @@ class _Verification:
         if not names or (files and files[-1][0] == names[-1]):  # else the log has moved on meanwhile
             self._check_end(files, finished_end)
         self._check_groups(files)
-        damage, notes = _verify_prepared(self._storage, self._directory, self._queue_id)
+        damage, notes = verify_prepared(self._storage, self._directory, self._queue_id)
         self._damage += damage
         self._notes += notes
         findings = [found for _, found in files]
@@ -346,80 +342,3 @@ class _Verification:
             return
         with file:
             self._damage += header_damage(path, file.read_at(FRAMES_START, 0), POSITION_MAGIC)
-
-
-# -- Prepared transactions -------------------------------------------------------------------------------------------
-
-
-def _verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> tuple[list[Damage], list[str]]:
-    """Read all prepared transactions; return damage, and notes of those that wait.
-
-    Their messages have no offsets yet, so damage here names the lost ones in words. Raises ``OSError``.
-    """
-    damage: list[Damage] = []
-    nonces: set[bytes] = set()
-    damaged_ids: set[str] = set()
-    documents = {directory.joint: None}
-    for name in list_batch_files(storage, directory):
-        path = directory.batch_file(name)
-        try:
-            found = _batch_damage(storage, path, queue_id)
-            damage += found
-            batch = read_summary(storage, path, queue_id)
-            check_batch_name(batch, name)
-            nonces.add(batch.commit_record.nonce)
-            part_of = batch.commit_record.part_of
-            if part_of is not None and part_of.is_shared:
-                documents[shared_document(directory.root, part_of)] = None
-        except CorruptionError as error:
-            damaged_ids.add(name)
-            if not found:
-                damage.append(Damage(path, error.position, 0, range(0), DAMAGED, str(error)))
-        except MISSING:  # decided meanwhile
-            pass
-    for group in list_groups(storage, directory):
-        for vote in progress_reader(storage, directory, queue_id, group).refresh().votes.values():
-            waits_for_batch = vote.coordinator is not None and vote.coordinator.path == OWN  # else it is released
-            if not waits_for_batch and vote.id not in damaged_ids:
-                nonces.add(vote.nonce)
-    count = len(nonces) + len(damaged_ids)
-    notes = [f"{count} transactions are prepared" if count > 1 else "1 transaction is prepared"] if count else []
-    for path in documents:
-        found, told = _verify_document(storage, path, nonces)
-        damage += found
-        notes += told
-    return damage, notes
-
-
-def _verify_document(storage: Storage, path: Path, nonces: set[bytes]) -> tuple[list[Damage], list[str]]:
-    """Read a document of joint commits; return its damage, and notes of what is decided and waits."""
-    try:
-        pending = JointFile(storage, path, is_owner=False).pending()
-    except CorruptionError as error:
-        reason = f"{error}; without it the outcomes of joint commits are unknown"
-        return [Damage(path, 0, 0, range(0), DAMAGED, reason)], []
-    notes = []
-    for each in pending:
-        waiting_count = sum(nonce in nonces for _, nonce in each.parts)
-        if waiting_count:
-            notes.append(
-                f"joint commit {each.version} of {each.application} is decided, and {waiting_count} of its parts "
-                "wait for the next opening to put them into the log"
-            )
-    return [], notes
-
-
-def _batch_damage(storage: Storage, path: Path, queue_id: bytes) -> list[Damage]:
-    """Return the damage that is there twice: a batch is changed just before it leaves."""
-    found = verify_batch(storage, path, queue_id)
-    if found:
-        again = {each.position for each in verify_batch(storage, path, queue_id)}
-        found = [each for each in found if each.position in again]
-    return [_in_words(each) for each in found]
-
-
-def _in_words(damage: Damage) -> Damage:
-    if not damage.offsets:
-        return damage
-    lost = f"messages {damage.offsets.start} to {damage.offsets.stop - 1} of the transaction are lost"
-    return replace(damage, offsets=range(0), reason=f"{damage.reason}; {lost}, abort it and put them again")

@@ -23,6 +23,7 @@ from holdfast.queue.options.log_start import LogStart
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import Settings
 from holdfast.queue.prepared.joint_resolver import JointResolver
+from holdfast.queue.prepared.log_moves import LogMoves
 from holdfast.queue.prepared.other_queues import asking
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_reservations import OwnReservations
@@ -75,6 +76,7 @@ class LocalEngine(Closing):
     ) -> None:
         super().__init__()
         self.idle_handles: IdleHandles | None = None
+        self._log_moves: LogMoves | None = None
         self._seeking = threading.Lock()
         writes = None if beside is None else beside.handle
         self.handle: QueueHandle = QueueHandle(storage, clock, path, options, beside=writes, living=living)
@@ -97,6 +99,8 @@ class LocalEngine(Closing):
             self.resolver.resolve()
         if handle.write_side is not None or handle.read_side is not None:
             self.idle_handles = IdleHandles(handle)
+        if handle.options.writes:
+            self._log_moves = LogMoves(handle)
 
     @property
     def is_owner(self) -> bool:
@@ -164,6 +168,8 @@ class LocalEngine(Closing):
     def close(self) -> None:
         """Abort open transactions and close everything. As :class:`Closing`."""
         try:
+            if self._log_moves is not None:
+                self._log_moves.stop()
             if self.idle_handles is not None:
                 self.idle_handles.stop()
             self.transactions.close(wait=False)
@@ -190,6 +196,8 @@ class LocalEngine(Closing):
         """Close everything opened so far, after the opening has failed."""
         self.call_off()
         try:
+            if self._log_moves is not None:
+                self._log_moves.stop()
             if self.idle_handles is not None:
                 self.idle_handles.stop()
         finally:

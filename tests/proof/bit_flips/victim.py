@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast import PersistentQueue, Put
+from holdfast import PersistentQueue, Put, Transaction
 from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.segment.frame_scanner import FrameScanner
@@ -202,7 +202,7 @@ def _transactions(queue: PersistentQueue, clock: FakeClock) -> None:
     for name in (ABORTED, COMMITTED):
         transaction = queue.begin()
         transaction.ack(transaction.receive(timeout=0))
-        transaction.put(put_of(queue.stats().next_offset))
+        _stream(transaction, queue.stats().next_offset)
         transaction.prepare(name)
         transaction.abort() if name == ABORTED else transaction.commit()
     transaction = queue.begin()
@@ -212,8 +212,14 @@ def _transactions(queue: PersistentQueue, clock: FakeClock) -> None:
     clock.advance(1)
     transaction = queue.begin()
     transaction.ack([transaction.receive(timeout=0), transaction.receive(timeout=0)])
-    transaction.put_many(PREPARED_PUTS)
+    for each in PREPARED_PUTS:
+        transaction.put_stream([each])
     transaction.prepare(UNDECIDED)
+
+
+def _stream(transaction: Transaction, offset: int) -> None:
+    """Put message ``offset`` by a batch file; the segments of the prepared log have a test of their own."""
+    transaction.put_stream([payload(offset)], headers=headers(offset))
 
 
 def _deliveries(queue: PersistentQueue) -> None:

@@ -10,10 +10,11 @@ from holdfast import FlushPolicy
 from proof.crash_states.counting import Tally, as_number, fate_of, view_of
 from proof.crash_states.crashes import crashes
 from proof.crash_states.history import History, Moment, Numbers
+from proof.crash_states.life import Life
 from proof.crash_states.lives.books import Place, Segment
-from proof.crash_states.lives.life import Life
 from proof.crash_states.opening import CLOCK, draw_from
 from proof.crash_states.oracle import Recovered, Seen, judge
+from proof.crash_states.second_reader import LeftPrepared
 from proof.crash_states.working import put_once_more, work_on
 from support.storages.disk_operations import Operation, Sync, SyncDirectory
 from support.storages.simulated_storage import SimulatedStorage
@@ -124,10 +125,12 @@ class Explorer:
         if seen is not None and not loses_power:
             return judge(history, seen, before, under_way, self.policy, killed=killed)
         crashed.keeps_log = self._count(digest) and int.from_bytes(digest[2:4], "little") % RECOVERY_CRASHED_EVERY == 0
+        left = LeftPrepared(crashed, names)
         draw_from("recovery")
         recovered = Recovered(crashed, self.policy, names)
         try:
             numbers = judge(history, recovered.seen, before, under_way, self.policy, killed=killed)
+            left.compare(recovered.seen)
             self._remember(digest, recovered.seen)
             operation_count = len(crashed.log)
             without_power = crashed.crash_dropping_unsynced() if loses_power else None

@@ -187,5 +187,6 @@ def no_threads() -> Iterator[None]:
         living = partial(LocalEngine, living=LIVING.__eq__)
         stack.enter_context(patch("holdfast.queue.persistent_queue.LocalEngine", living))
         for verb in ("watch", "unwatch"):
-            stack.enter_context(patch(f"holdfast.queue.engine.idle_handles.{verb}", lambda watched, clock: None))
+            for room in ("engine.idle_handles", "prepared.log_moves"):
+                stack.enter_context(patch(f"holdfast.queue.{room}.{verb}", lambda watched, clock: None))
         yield

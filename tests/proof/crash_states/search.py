@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from proof.crash_states.counting import Tally
 from proof.crash_states.explorer import Explorer
+from proof.crash_states.life import Life
 from proof.crash_states.lives.books import Place
-from proof.crash_states.lives.life import Life
 from proof.crash_states.opening import FIRST_SESSION, POLICIES, draw_from, no_threads, same_identifiers
 from proof.crash_states.workloads import (
     ALL,

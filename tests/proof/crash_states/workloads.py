@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from proof.crash_states.asked import Asked
-from proof.crash_states.lives.books import LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES, A
+from proof.crash_states.life import Life
+from proof.crash_states.lives.books import FULL_BYTES, LARGE_BYTES, ROLLS_BYTES, SMALL_BYTES, A
 from proof.crash_states.lives.holding import PARTS_MAX
-from proof.crash_states.lives.life import Life
 from proof.crash_states.lives.merging import DYING_COUNT
 from proof.crash_states.lives.moving import AGO
 from proof.crash_states.lives.putting import PRIORITY
 from proof.crash_states.lives.several import BOTH, PARTS_OF_BOTH_MAX
+from proof.crash_states.lives.transacting import WAITING_MAX
 
 Workload = tuple[str, ...]
 
@@ -69,6 +70,22 @@ def _may_give_and_take(life: Life) -> bool:
 
 def _may_wait_in(life: Life) -> bool:
     return life.tx is not None and not life.is_in_doubt and not life.in_hand
+
+
+def _may_prepare_another(life: Life) -> bool:
+    return len(life.waiting) < WAITING_MAX
+
+
+def _may_prepare_another_that_takes(life: Life) -> bool:
+    return _may_prepare_another(life) and bool(life.may_come())
+
+
+def _has_waiting(life: Life) -> bool:
+    return bool(life.waiting)
+
+
+def _has_several_waiting(life: Life) -> bool:
+    return len(life.waiting) > 1
 
 
 def _is_shared(life: Life) -> bool:
@@ -199,6 +216,20 @@ HOLDING = {
 }
 """Reservations and joint commits."""
 
+PREPARING = {
+    "prepare_small": Action(_may_prepare_another, lambda life: life.prepare_another(SMALL_BYTES, 20)),
+    "prepare_full": Action(_may_prepare_another, lambda life: life.prepare_another(FULL_BYTES, FULL_BYTES)),
+    "prepare_taking": Action(
+        _may_prepare_another_that_takes, lambda life: life.prepare_another(SMALL_BYTES, takes=True)
+    ),
+    "move": Action(_has_waiting, Life.move_waiting),
+    "commit_first": Action(_has_waiting, lambda life: life.commit_waiting(0)),
+    "commit_last": Action(_has_several_waiting, lambda life: life.commit_waiting(-1)),
+    "abort_first": Action(_has_waiting, lambda life: life.abort_waiting(0)),
+    "abort_last": Action(_has_several_waiting, lambda life: life.abort_waiting(-1)),
+}
+"""Several that are prepared at once: they share segments of the prepared log, and fill them."""
+
 GIVING = {
     "give": Action(_may_give, Life.give),
     "give_and_take": Action(_may_give_and_take, Life.give_and_take),
@@ -278,7 +309,21 @@ SEVERAL = {
 }
 """Commits over two queues, which the document beside them decides."""
 
-ALL = CORE | OTHERS | OPTIONS | HOLDING | GIVING | GROUPS | MOVING | SETTINGS | REQUESTS | RETENTION | MERGING | SEVERAL
+ALL = (
+    CORE
+    | OTHERS
+    | OPTIONS
+    | PREPARING
+    | HOLDING
+    | GIVING
+    | GROUPS
+    | MOVING
+    | SETTINGS
+    | REQUESTS
+    | RETENTION
+    | MERGING
+    | SEVERAL
+)
 """Longer sequences are drawn from these."""
 
 
@@ -290,6 +335,7 @@ FAMILIES = {
     "core": CORE,
     "options": _of(OPTIONS, "roll get receive reject retry nack adopt reopen kill"),
     "holding": _of(HOLDING, "put_many roll get purge keyed kill reopen"),
+    "preparing": _of(PREPARING, "put roll get begin prepare commit reopen kill"),
     "giving": _of(
         GIVING, "put_many get receive ack nack release begin take prepare commit abort two_queues reopen kill"
     ),
@@ -305,7 +351,7 @@ FAMILIES = {
 
 FAMILY_DEPTH = 3
 DEPTHS = {("options", "used"): 2, ("groups", "used"): 2, ("moving", "shared"): 2, ("giving", "used"): 2}
-DEPTHS |= {("merging", "sparse"): 2, ("merging", "merged"): 2, ("several", "fresh"): 2}
+DEPTHS |= {("preparing", "shared"): 2, ("merging", "sparse"): 2, ("merging", "merged"): 2, ("several", "fresh"): 2}
 """Where it is less, by family and beginning: another beginning has more to say of them."""
 
 RACES = ("get", "get_many", "roll", "reopen")
@@ -439,6 +485,7 @@ BEGINNINGS_OF = {
     "core": ("fresh", "used"),
     "options": ("used", "waiting"),
     "holding": ("used",),
+    "preparing": ("used", "shared"),
     "giving": ("used", "owner", "client"),
     "groups": ("used", "shared"),
     "moving": ("used", "shared"),

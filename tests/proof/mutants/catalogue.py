@@ -11,6 +11,7 @@ from proof.mutants.many_queues import MANY_QUEUES
 from proof.mutants.merges import MERGES
 from proof.mutants.mutation import Mutation
 from proof.mutants.own_deliveries import OWN_DELIVERIES
+from proof.mutants.prepared_logs import PREPARED_LOGS
 from proof.mutants.replays import REPLAYS
 from proof.mutants.retaining import RETAINING
 
@@ -391,8 +392,9 @@ MUTATIONS = (
         "prepared-file-gone-early",
         "The file of a prepared batch is removed before the batch is in the log.",
         "queue/producer/waiting_batches.py",
-        "        try:\n            offsets = self._write_side.decide(",
-        "        try:\n            self._storage.remove(summary.path)\n            offsets = self._write_side.decide(",
+        "        try:\n            offsets = self._write_side.decide(*_divided(content), summary",
+        "        try:\n            self._storage.remove(summary.path)\n"
+        "            offsets = self._write_side.decide(*_divided(content), summary",
         "transactions",
     ),
     Mutation(
@@ -437,6 +439,7 @@ MUTATIONS = (
     *DRAINS,
     *RETAINING,
     *MERGES,
+    *PREPARED_LOGS,
     *REPLAYS,
     *FILTERS,
     *MANY_QUEUES,

@@ -139,7 +139,7 @@ MERGES = (
         "merged-and-unmarked",
         "A Holdfast that knows no merged files opens the queue, and takes their messages for lost.",
         "persistence/compaction/compactor.py",
-        "        note_merged_files(files.storage, directory)\n",
+        "        note_feature(files.storage, directory, MERGED)\n",
         "",
         "merges",
     ),

@@ -179,6 +179,15 @@ SUITES = (
         "tests/unit/engine/test_compacting.py",
         "tests/unit/compaction/test_crashes_of_a_merge.py",
     ),
+    _tests(
+        "prepared log",
+        "tests/unit/prepared_log",
+        "tests/unit/outcomes/test_waiting_puts.py",
+        "tests/crash/once_broke/test_prepared_logs_that_once_broke.py",
+        "tests/crash/prefixes/test_prepared_logs.py",
+        "tests/crash/faults/test_disk_full_transactions.py",
+        "tests/corruption/test_bits_of_a_prepared_log.py",
+    ),
     _tests("range server", "tests/spark/test_range_server.py"),
     _tests("unseen writes", "tests/spark/test_unseen_writes.py"),
     _tests(

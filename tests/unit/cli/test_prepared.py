@@ -78,7 +78,7 @@ def test_commit_and_abort_decide_for_good(path: Path, owner: AbstractContextMana
 
 def test_a_damaged_one_is_shown_and_ends_with_2(path: Path) -> None:
     """It cannot be committed, which is damage too; it can be aborted."""
-    batch = path / "prepared" / "first.batch"
+    (batch,) = (path / "prepared").glob("*.log")
     content = bytearray(batch.read_bytes())
     at = content.index(b"two")
     content[at] ^= 1

@@ -22,6 +22,7 @@ from holdfast import (
     UnsupportedVersionError,
 )
 from holdfast.persistence.filesystem.document import read_document, write_document
+from holdfast.persistence.filesystem.layout import PREPARED_LOG
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.options.settings import DEFAULTS
@@ -340,9 +341,10 @@ def test_what_a_later_version_has_set_is_refused(path: Path) -> None:
     write_document(STORAGE, path / "queue.json", {**fields, "settings": {"colour": "red"}})
     with pytest.raises(UnsupportedVersionError, match="a setting that this Holdfast does not know"):
         PersistentQueue(path, mode="exclusive")
-    write_document(STORAGE, path / "queue.json", {**fields, "features": ["prepared_log"]})
-    with pytest.raises(UnsupportedVersionError, match="features that this Holdfast does not know"):
-        PersistentQueue(path, mode="exclusive")
+    write_document(STORAGE, path / "queue.json", {**fields, "features": [PREPARED_LOG, "not-yet-known"]})
+    for mode in ("exclusive", "read_only"):
+        with pytest.raises(UnsupportedVersionError, match="features that this Holdfast does not know"):
+            PersistentQueue(path, mode=mode)
     write_document(STORAGE, path / "queue.json", {**fields, "settings": 5})
     with pytest.raises(CorruptionError, match="--rebuilt"):
         PersistentQueue(path, mode="exclusive")

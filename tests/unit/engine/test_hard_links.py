@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import PersistentQueue, StorageError, verify
-from holdfast.persistence.filesystem.storage import OsFile
+from holdfast import PersistentQueue, StorageError, UnsupportedVersionError, verify
+from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.filesystem.storage import OsFile, OsStorage
+from holdfast.persistence.format.constants import HEADER_COPY_POSITIONS
+from support.builders.segments import Segment
 
 SMALL = 16 * 1024
 MODES = ["exclusive", "shared"]
@@ -99,6 +102,38 @@ def test_one_linked_file_that_is_changed_in_place_is_enough(queue_path: Path, tm
     assert content(queue_path) == before
     (tmp_path / "backup").unlink()
     PersistentQueue(queue_path, mode="exclusive").close()
+
+
+def test_a_linked_segment_of_the_prepared_log_is_enough(queue_path: Path, tmp_path: Path) -> None:
+    """What ends an entry is written into it."""
+    directory, queue_id, _ = open_directory(OsStorage(), queue_path, create=False)
+    segment = Segment(directory.prepared, 1, queue_id)
+    segment.put(1)
+    segment.write()
+    os.link(segment.path, tmp_path / "backup")
+    before = content(queue_path)
+    with pytest.raises(StorageError, match="has a second name") as caught:
+        PersistentQueue(queue_path, mode="exclusive")
+    assert (caught.value.path, content(queue_path)) == (str(segment.path), before)
+    with PersistentQueue(queue_path, mode="read_only") as look:
+        assert [each.id for each in look.prepared()] == ["t1"]
+    (tmp_path / "backup").unlink()
+    with PersistentQueue(queue_path, mode="exclusive") as queue:
+        assert [each.id for each in queue.prepared()] == ["t1"]
+
+
+def test_a_segment_of_another_version_is_refused_before_anything_is_changed(queue_path: Path) -> None:
+    """It is not damaged, so it is not repaired."""
+    directory, queue_id, _ = open_directory(OsStorage(), queue_path, create=False)
+    segment = Segment(directory.prepared, 1, queue_id)
+    for position in HEADER_COPY_POSITIONS:
+        segment.content[position + 8] = 9
+    segment.write()
+    before = content(queue_path)
+    for mode in MODES:
+        with pytest.raises(UnsupportedVersionError):
+            PersistentQueue(queue_path, mode=mode)
+    assert content(queue_path) == before
 
 
 def test_files_that_are_never_changed_again_may_have_more_names(queue_path: Path, tmp_path: Path) -> None:

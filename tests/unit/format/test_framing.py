@@ -176,7 +176,7 @@ def test_a_frame_of_another_life_of_the_file_is_refused() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"kind": 0x13},
+        {"kind": 0x15},
         {"kind": 0},
         {"durable_mark": FRAMES_START + 1},
     ],

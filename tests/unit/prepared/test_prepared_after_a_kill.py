@@ -22,9 +22,9 @@ ABORTS: dict[str, Callable[[PersistentQueue], object]] = {
 
 
 def prepare(queue: PersistentQueue, *, is_part: bool) -> None:
-    """Prepare a message; if it is no part of a joint commit, together with an acknowledgement."""
+    """Prepare a message in a file, as streams are; if it is no part of a joint commit, with an acknowledgement."""
     transaction = queue.begin()
-    transaction.put(b"new")
+    transaction.put_stream([b"new"])
     if not is_part:
         transaction.ack(transaction.receive(timeout=0))
     transaction.prepare("t", part_of=PART_OF if is_part else None)

@@ -14,6 +14,8 @@ from holdfast import (
 from holdfast.persistence.format.constants import OUTCOMES_MAX
 from holdfast.queue.options.queue_options import Mode
 from holdfast.queue.prepared import prepared_transactions
+from holdfast.queue.prepared.prepared_resolver import PreparedResolver
+from holdfast.queue.prepared.prepared_transactions import Found
 from holdfast.queue.prepared.vote_settling import VoteSettling
 from holdfast.queue.transactions import transaction
 from holdfast.queue.transactions.transaction_state import State
@@ -180,3 +182,23 @@ def test_a_reservation_reads_the_progress_of_no_other_group(
         queue.receive(timeout=0).ack()  # the group has begun
         monkeypatch.setattr(prepared_transactions, "progress_reader", lambda *group: pytest.fail("it was read"))
         assert queue.reservations.take() is not None
+
+
+def test_a_transaction_that_has_the_id_of_one_decided_just_now_stays(
+    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has listed the earlier one, and then finds it committed, does not remove the later one's file."""
+    prepare(queue, "puts", count=20)
+    find = PreparedResolver._find_all
+
+    def overtaken(resolver: PreparedResolver) -> list[Found]:
+        monkeypatch.setattr(PreparedResolver, "_find_all", find)
+        found = find(resolver)
+        queue.commit_prepared("puts")
+        prepare(queue, "puts", count=20)
+        return found
+
+    monkeypatch.setattr(PreparedResolver, "_find_all", overtaken)
+    assert prepared_ids(queue) == ["puts"]
+    queue.commit_prepared("puts")
+    assert queue.depth() == 43

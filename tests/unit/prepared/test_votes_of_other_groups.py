@@ -379,7 +379,7 @@ def between_vote_and_puts() -> SimulatedStorage:
         queue.put_many([b"one", b"two", b"three"])
 
         def cut(verb: str, path: Path) -> None:
-            if not left and verb == "sync" and path.parent == ORDERS / "prepared" and path.suffix == ".staging":
+            if not left and verb == "write_at" and path.parent == ORDERS / "prepared" and path.suffix == ".log":
                 left.append(storage.crash_keeping_all())
 
         storage.before_verb = cut

@@ -10,16 +10,23 @@ from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.prepared import prepared_transactions
 from holdfast.queue.producer.waiting_batches import WaitingBatches
 from support.builders.handles import handle_of
-from support.builders.transactions import ORDERS, kill, open_queue, prepare, prepared_ids, waiting
+from support.builders.transactions import ORDERS, kill, open_queue, prepared_ids, waiting
 from support.processes.log_handlers import text_said
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
 
+def prepare_in_file(queue: PersistentQueue) -> None:
+    """Prepare one message in a file of its own, as streams are."""
+    tx = queue.begin()
+    tx.put_stream([b"new"])
+    tx.prepare("t")
+
+
 def in_doubt(storage: SimulatedStorage) -> SimulatedStorage:
     """Return what a kill leaves of a queue in which one message is prepared."""
     queue = open_queue(storage)
-    prepare(queue, "puts", "t")
+    prepare_in_file(queue)
     return kill(storage, queue)
 
 
@@ -88,7 +95,7 @@ def test_a_committed_batch_that_cannot_be_removed_is_committed_once(
 ) -> None:
     """The log says why it is there still; the next opening removes it."""
     with open_queue(storage) as queue:
-        prepare(queue, "puts", "t")
+        prepare_in_file(queue)
         with refusing(storage, "remove", "t.batch"):
             assert queue.commit_prepared("t") == range(1)
         assert "is committed and could not be removed" in text_said(caplog)
@@ -103,7 +110,7 @@ def test_a_committed_batch_whose_file_is_gone_is_committed(
 ) -> None:
     """Nothing is left to be removed."""
     with open_queue(storage) as queue:
-        prepare(queue, "puts", "t")
+        prepare_in_file(queue)
         removing(storage, "remove")
         assert queue.commit_prepared("t") == range(1)
         assert storage.before_verb is None
@@ -114,7 +121,7 @@ def test_a_committed_batch_whose_file_is_gone_is_committed(
 def test_an_aborted_batch_that_cannot_be_removed_stays_in_doubt(storage: SimulatedStorage) -> None:
     """The caller is told, and may try again; one that is gone already is aborted."""
     with open_queue(storage) as queue:
-        prepare(queue, "puts", "t")
+        prepare_in_file(queue)
         with refusing(storage, "remove", "t.batch"), pytest.raises(StorageError, match="removing a batch"):
             queue.abort_prepared("t")
         assert ORDERS / "prepared" / "t.batch" in storage.tree()
@@ -126,7 +133,7 @@ def test_an_aborted_batch_that_cannot_be_removed_stays_in_doubt(storage: Simulat
 def test_a_removal_that_could_not_be_synced_keeps_decisions_open(storage: SimulatedStorage) -> None:
     """A second sync could succeed over what the first one has lost: it is for the next opening to see to."""
     with open_queue(storage) as queue:
-        prepare(queue, "puts", "t")
+        prepare_in_file(queue)
         batches, _ = batches_of(queue)
         assert batches.prepared.sync()
         with refusing(storage, "sync_directory", "prepared"), pytest.raises(StorageError, match="syncing"):

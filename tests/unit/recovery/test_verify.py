@@ -18,7 +18,7 @@ from holdfast.persistence.format.seal import Seal
 from holdfast.queue.inspect.groups import Groups
 from support.builders.log_parts import LogParts, frame
 from support.builders.small_queues import FILE_BYTES, SmallQueue, build, payload, tiny_files_allowed
-from support.builders.transactions import ORDERS, open_queue, prepare
+from support.builders.transactions import ORDERS, open_queue
 from support.owners.sides import owned_queue
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
@@ -262,10 +262,12 @@ def test_a_report_reads_in_one_look() -> None:
 
 
 def prepared() -> SmallQueue:
-    """Return a queue in which a transaction waits to be decided."""
+    """Return a queue in which a transaction waits to be decided, in a file of its own, as streams do."""
     storage = SimulatedStorage()
     with open_queue(storage) as queue:
-        prepare(queue, "puts", "t")
+        transaction = queue.begin()
+        transaction.put_stream([b"new"])
+        transaction.prepare("t")
     return SmallQueue(ORDERS, storage, 0)
 
 

@@ -147,6 +147,7 @@ STEPS: dict[str, Callable[[Bench], Step]] = {
     "commit of puts that are adopted": lambda bench: bench.begin_large().commit,
     "abort": lambda bench: bench.begin(puts=2, acks=2).abort,
     "prepare of puts": lambda bench: bench.begin(puts=2).prepare,
+    "prepare of puts that are adopted": lambda bench: bench.begin_large().prepare,
     "prepare of acknowledgements": lambda bench: bench.begin(acks=2).prepare,
     "prepare of puts and acknowledgements": lambda bench: bench.begin(puts=2, acks=2).prepare,
     "commit of prepared puts": lambda bench: bench.prepared(bench.begin(puts=2)).commit,

@@ -15,9 +15,10 @@ from holdfast.clock import Clock
 from holdfast.errors import CorruptionError
 from holdfast.persistence.compaction.merging import LIVE_SHARE, MergeRun, NotWorthwhileError, copy_live
 from holdfast.persistence.filesystem.layout import (
+    MERGED,
     DataFileName,
     QueueDirectory,
-    note_merged_files,
+    note_feature,
     read_data_file_header,
 )
 from holdfast.persistence.filesystem.storage import MISSING
@@ -241,7 +242,7 @@ class Compactor:
         then these are removed.
         """
         files, directory = self._files, self._directory
-        note_merged_files(files.storage, directory)
+        note_feature(files.storage, directory, MERGED)
         self._sync_ahead()
         with groups_locked(files.storage, directory, self._clock):
             needs = _Needs(directory, files, self._clock, self._retention)

@@ -15,6 +15,7 @@
       spare/                                          emptied data files, and the next one while it is being made
       prepared/<transaction id>.batch                 puts of transactions that are not decided
       prepared/<nonce>.staging                        puts of one that is open, and has many; gone with its process
+      prepared/0000000001.log                         puts of many transactions that are not decided, if they are small
       prepared/decided, groups/<name>/decided         the latest transactions that were decided
       prepared/joint.json                             the latest joint commits
       .owner/lock  socket  sessions/                  who owns the queue and who lives; see persistence/ownership/
@@ -47,10 +48,14 @@ _SEQUENCE = "([0-9]{10}|[1-9][0-9]{10,})"  # as it is written, with no other zer
 _DATA_FILE = re.compile(rf"{_SEQUENCE}-([0-9]{{20}})\.data")
 _MERGED_FILE = re.compile(rf"{_SEQUENCE}-{_SEQUENCE}-([1-9][0-9]{{0,9}})-([0-9]{{20}})\.data")
 _POSITION_FILE = re.compile(r"([0-9]{10,})\.position")
+_SEGMENT = re.compile(rf"{_SEQUENCE}\.log")
 _CREATE_SECONDS = 60.0
 _BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: file_names.py
+PREPARED_LOG = "prepared-log"
+"""The feature of a queue that may have segments of the prepared log."""
 MERGED = "merged"
 """The feature of a queue that may have merged data files."""
+_FEATURES = frozenset({MERGED, PREPARED_LOG})
 
 _TOP_LEVEL = frozenset(
     {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
@@ -160,6 +165,10 @@ class QueueDirectory:
         """Return the path of the file that holds the puts of an undecided transaction."""
         return self.prepared / f"{transaction_id}.batch"
 
+    def segment(self, sequence: int) -> Path:
+        """Return the path of a segment of the prepared log."""
+        return within(self.prepared, f"{sequence:010d}.log")
+
     def data_file(self, name: DataFileName) -> Path:
         """Return the path of a data file."""
         return within(self.data, str(name))
@@ -249,6 +258,21 @@ def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:
     except FileNotFoundError:
         return []
     return sorted(match[1] for match in map(_BATCH_FILE.fullmatch, names) if match)
+
+
+def list_segments(storage: Storage, directory: QueueDirectory) -> list[int]:
+    """Return the sequences of the segments of the prepared log, oldest first; other names are ignored."""
+    try:
+        names = storage.list(directory.prepared)
+    except FileNotFoundError:
+        return []
+    found = sorted(int(match[1]) for match in map(_SEGMENT.fullmatch, names) if match)
+    return [sequence for sequence in found if sequence <= NUMBER_MAX]
+
+
+def is_segment_name(name: str) -> bool:
+    """Whether a name in ``prepared/`` is that of a segment of the prepared log."""
+    return _SEGMENT.fullmatch(name) is not None
 
 
 def list_generations(storage: Storage, group_directory: Path) -> list[int]:
@@ -449,16 +473,17 @@ def write_settings(storage: Storage, directory: QueueDirectory, settings: Mappin
     replace_document(storage, directory.identity, fields, {**fields, "settings": dict(settings)})
 
 
-def note_merged_files(storage: Storage, directory: QueueDirectory) -> None:
-    """Have the queue say, durably, that it may have merged files; the caller holds the write lock.
+def note_feature(storage: Storage, directory: QueueDirectory, feature: str) -> None:
+    """Have the queue say, durably, that it uses a feature; the caller holds the write lock.
 
-    A Holdfast that does not know them would take them for foreign files, and their messages for lost.
+    A Holdfast that does not know it would misread the queue: take files for foreign ones, and messages for lost.
 
     Raises as :func:`read_document` and :func:`replace_document`.
     """
     fields = read_document(storage, directory.identity)
-    if MERGED not in (fields.get("features") or []):
-        replace_document(storage, directory.identity, fields, {**fields, "features": [MERGED]})
+    found = fields.get("features") or []
+    if feature not in found:
+        replace_document(storage, directory.identity, fields, {**fields, "features": sorted([*found, feature])})
 
 
 def settings_in(fields: Mapping[str, Any], path: Path) -> dict[str, Any] | None:
@@ -474,17 +499,23 @@ def _write_identity(
 ) -> None:
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     fields = {"format": FORMAT_VERSION, "queue_id": queue_id.hex(), "created": created}
-    fields["features"] = [MERGED] if any(name.is_merged for name in list_data_files(storage, directory)) else []
+    fields["features"] = _features_seen(storage, directory)
     write_document(
         storage, directory.identity, {**fields, "settings": settings if settings is None else dict(settings)}
     )
+
+
+def _features_seen(storage: Storage, directory: QueueDirectory) -> list[str]:
+    """Return the features that the files of a queue show."""
+    seen = [MERGED] if any(name.is_merged for name in list_data_files(storage, directory)) else []
+    return seen + ([PREPARED_LOG] if list_segments(storage, directory) else [])
 
 
 def _read_identity(storage: Storage, directory: QueueDirectory, *, repair: bool) -> bytes:
     try:
         fields = read_document(storage, directory.identity)
         features = fields.get("features")
-        if features not in (None, [], [MERGED]):
+        if features is not None and not (isinstance(features, list) and _FEATURES.issuperset(map(str, features))):
             raise UnsupportedVersionError(
                 f"{directory.identity} has features that this Holdfast does not know ({features}): open the queue with "
                 "a newer one",

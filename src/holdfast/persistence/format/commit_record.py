@@ -214,6 +214,14 @@ class CommitRecord:
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"not a commit record: {error}") from None
 
+    @classmethod
+    def decode_any(cls, payload: bytes) -> CommitRecord | None:
+        """Return the commit record in a payload; None if there is none: a good checksum over something else."""
+        try:
+            return cls.decode(payload)
+        except ValueError:
+            return None
+
 
 def _transaction_id(found: object) -> str:
     if found == "":  # ``encode`` omits it

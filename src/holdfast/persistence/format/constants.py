@@ -19,6 +19,7 @@ NUMBER_MAX = 2**63 - 1
 
 DATA_MAGIC = b"\x89HFDATA\n"  # the high bit and the line feed catch transfers that mangle binary files, as in PNG
 POSITION_MAGIC = b"\x89HFPOSN\n"
+PREPARED_MAGIC = b"\x89HFPREP\n"
 HEADER_BLOCK_BYTES = 512
 HEADER_COPY_POSITIONS = (0, 4096)
 FRAMES_START = HEADER_COPY_POSITIONS[-1] + HEADER_BLOCK_BYTES
@@ -32,6 +33,9 @@ merged file."""
 
 POSITION_HEADER_REST = struct.Struct("<16sQ")
 """group id, generation."""
+
+PREPARED_HEADER_REST = struct.Struct("<Q")
+"""sequence of a segment of the prepared log."""
 
 HEADER_CRC = struct.Struct("<I")
 """CRC-32C of the block's bytes before it; the last four bytes of the block."""
@@ -77,8 +81,12 @@ KIND_MESSAGE = 0x01
 KIND_SEAL = 0x10
 KIND_MARK = 0x11
 KIND_COMMIT_RECORD = 0x12
-KINDS = frozenset({KIND_MESSAGE, KIND_SEAL, KIND_MARK, KIND_COMMIT_RECORD})
-"""0x13 to 0x1F are kept."""
+KIND_BEGIN = 0x13
+"""In the prepared log: begins an entry."""
+KIND_ENDED = 0x14
+"""In the prepared log: an entry is void."""
+KINDS = frozenset({KIND_MESSAGE, KIND_SEAL, KIND_MARK, KIND_COMMIT_RECORD, KIND_BEGIN, KIND_ENDED})
+"""0x15 to 0x1F are kept."""
 
 FLAG_FIRST = 0x0001
 FLAG_LAST = 0x0002
@@ -91,6 +99,18 @@ FLAGS_SINGLE = FLAG_FIRST | FLAG_LAST
 
 DATA_FILE_BYTES_LIMIT = 2**32 - 1
 """Positions inside a data file are 32 bits wide."""
+
+# -- The prepared log ------------------------------------------------------------------------------------------------
+
+ENTRY_BEGIN = struct.Struct("<16sQ")
+"""nonce, size of the whole entry in bytes; the id of the transaction follows."""
+
+ENTRY_ENDED = struct.Struct("<16sB")
+"""nonce, what became of the entry: OUTCOME_COMMITTED, OUTCOME_ABORTED or OUTCOME_MOVED."""
+
+SYNCED_END = struct.Struct("<QI")
+"""Position below which a segment is on the disk, CRC-32C of it started from the salt."""
+SYNCED_END_POSITION = 1024
 
 # -- Headers inside a frame: type-length-value -----------------------------------------------------------------------
 
@@ -215,6 +235,8 @@ OUTCOMES_MAX = 1024
 OUTCOME_ID_BYTES_MAX = 100
 OUTCOME_COMMITTED = 1
 OUTCOME_ABORTED = 2
+OUTCOME_MOVED = 3
+"""In the prepared log only: the entry waits in a batch file."""
 
 JOINT_APPLICATIONS_MAX = 1024
 """Of how many applications the latest joint commit is remembered."""
@@ -267,6 +289,8 @@ assert (
 assert FRAME_PREFIX.size == 9 and FRAME_BODY.size == 23
 assert FRAME_HEADER.size == FRAME_SCAN.size == FRAME_PREFIX.size + FRAME_BODY.size == 32
 assert RECORD_SIZE_MIN == 27
+assert ENTRY_BEGIN.size == 24 and ENTRY_ENDED.size == 17 and SYNCED_END.size == 12
+assert HEADER_BLOCK_BYTES <= SYNCED_END_POSITION and SYNCED_END_POSITION + SYNCED_END.size <= HEADER_COPY_POSITIONS[1]
 assert SEAL.size == 24 and SEAL_ENTRY.size == 8 and SEAL_TRAILER.size == 4
 assert ENTRY.size == ENTRY_CRC.size + ENTRY_BODY.size == 64
 assert VOTE_START.size == VOTE_WORDS.size == VOTE_TEXT_BYTES == 24

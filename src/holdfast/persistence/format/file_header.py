@@ -22,7 +22,11 @@ _CRC_AT = layout.HEADER_BLOCK_BYTES - layout.HEADER_CRC.size
 _Block = tuple[int, int, bytes, bytes, int, bytes]
 """Compatible and incompatible features, queue id, file id, salt, and the rest behind them."""
 
-_INCOMPATIBLE_KNOWN = {layout.DATA_MAGIC: layout.INCOMPATIBLE_MERGED, layout.POSITION_MAGIC: 0}
+_INCOMPATIBLE_KNOWN = {
+    layout.DATA_MAGIC: layout.INCOMPATIBLE_MERGED,
+    layout.POSITION_MAGIC: 0,
+    layout.PREPARED_MAGIC: 0,
+}
 """Bits of the incompatible features that this version understands; an unknown one refuses the file."""
 
 
@@ -128,6 +132,31 @@ class PositionFileHeader:
         _, _, queue_id, file_id, salt, rest = _decode_copies(copies, layout.POSITION_MAGIC, path)
         group_id, generation = layout.POSITION_HEADER_REST.unpack_from(rest)
         return cls(queue_id, group_id, generation, file_id, salt)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """The header of a segment of the prepared log: queue, number of the segment, and its salt."""
+
+    queue_id: bytes
+    sequence: int
+    file_id: bytes = field(default_factory=random_id)
+    salt: int = field(default_factory=random_salt)
+
+    def encode(self) -> bytes:
+        """Return the block of ``HEADER_BLOCK_BYTES``."""
+        rest = layout.PREPARED_HEADER_REST.pack(self.sequence)
+        return _encode_block(layout.PREPARED_MAGIC, (0, 0), self.queue_id, self.file_id, self.salt, rest)
+
+    @classmethod
+    def decode(cls, copies: list[bytes], path: str) -> SegmentHeader:
+        """Return the header that the first good copy holds; raises the error of the first copy if none is good.
+
+        An error about another version takes precedence over one about damage.
+        """
+        _, _, queue_id, file_id, salt, rest = _decode_copies(copies, layout.PREPARED_MAGIC, path)
+        (sequence,) = layout.PREPARED_HEADER_REST.unpack_from(rest)
+        return cls(queue_id, sequence, file_id, salt)
 
 
 def block_buffers(block: bytes, fence: bytes = b"") -> bytes:

@@ -10,6 +10,12 @@ from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.poison import Poison
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.outcomes.outcome_log import OutcomeLog
+from holdfast.persistence.prepared_log.entry import Entry
+from holdfast.persistence.prepared_log.prepared_log import PreparedLog
+from holdfast.persistence.segment.batch_file_reader import BatchSummary
+
+Waiting = BatchSummary | Entry
+"""Puts of a transaction that wait: in a file of their own, or in the prepared log."""
 
 
 class PreparedFiles:
@@ -19,16 +25,21 @@ class PreparedFiles:
     ----------
     storage, directory
         The queue.
+    log : PreparedLog
+        Its prepared log.
 
     Attributes
     ----------
-    decided : OutcomeLog
+    log
+        As above.
+    outcome_log : OutcomeLog
         The memory of transactions that were decided here.
     removals : Poison
         Set when a sync has failed: the removal of a batch may not survive a power cut.
     """
 
-    def __init__(self, storage: Storage, directory: QueueDirectory) -> None:
+    def __init__(self, storage: Storage, directory: QueueDirectory, log: PreparedLog) -> None:
+        self.log = log
         self._storage = storage
         self._directory = directory
         self._sync_lock = threading.Lock()
@@ -37,7 +48,14 @@ class PreparedFiles:
         self.outcome_log = OutcomeLog(storage, directory.outcome_log)
         self.removals = Poison("the removal of prepared batches", directory.prepared)
 
-    def drop(self, path: Path) -> None:
+    def drop(self, batch: Waiting, outcome: int) -> None:
+        """Remove a batch that was decided."""
+        if isinstance(batch, Entry):
+            self.log.end(batch.id, batch.nonce, outcome, batch.commit_record.timestamp_ns)
+        else:
+            self.drop_file(batch.path)
+
+    def drop_file(self, path: Path) -> None:
         """Remove a batch file."""
         with storage_errors("removing a batch", path), suppress(*MISSING):
             self._storage.remove(path)
@@ -48,7 +66,7 @@ class PreparedFiles:
         self._has_removed = True
 
     def note_leftover(self) -> None:
-        """Note that a batch file could not be removed: the next opening does it, and until then nothing is durable."""
+        """Note that a batch could not be removed: the next opening does it, and until then nothing is durable."""
         self._has_leftovers = True
 
     def sync(self) -> bool:
@@ -64,4 +82,4 @@ class PreparedFiles:
                     self._has_leftovers = True  # never sync again what a sync has failed on
                     self.removals.set(error)
                     raise
-            return not self._has_leftovers
+        return self.log.sync_ends() and not self._has_leftovers

@@ -16,7 +16,13 @@ from pathlib import Path
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, QueueLockedError, StorageError
 from holdfast.persistence.filesystem.file_names import finish_naming, name_again
-from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, open_directory
+from holdfast.persistence.filesystem.layout import (
+    QueueDirectory,
+    is_segment_name,
+    list_batch_files,
+    list_segments,
+    open_directory,
+)
 from holdfast.persistence.filesystem.storage import MISSING, Storage, real_path
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant
 from holdfast.persistence.format.constants import ENTRY_DONE
@@ -27,7 +33,7 @@ from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import Reach
 from holdfast.persistence.groups.vote import outcome_changes
-from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, PendingCommitRecords
+from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFile, PendingCommitRecords
 from holdfast.persistence.outcomes.outcome_log import COMMITTED, OutcomeLog
 from holdfast.persistence.segment.batch_file_reader import read_summary
 
@@ -127,7 +133,14 @@ def watch(
     """Let a commit record end once all participants have noted it, beside those groups of this queue that have."""
     others = [each for each in commit_record.participants if each.path != OWN or each.group not in settled]
     checks = [settled_check(storage, directory.root, clock, each, commit_record.nonce) for each in others]
-    commit_records.applied(commit_record.nonce, Needs(frozenset(), tuple(checks)))
+    own = {OwnFile.PREPARED} if _may_be_in_segment(storage, directory, commit_record) else set[OwnFile]()
+    commit_records.applied(commit_record.nonce, Needs(frozenset(own), tuple(checks)))
+
+
+def _may_be_in_segment(storage: Storage, directory: QueueDirectory, commit_record: CommitRecord) -> bool:
+    """Whether a segment has the batch, perhaps: one that has moved since is in its segment, too."""
+    path = directory.root / commit_record.waiting_file
+    return is_segment_name(path.name) or (path.parent == directory.prepared and bool(list_segments(storage, directory)))
 
 
 def settled_check(
@@ -180,10 +193,13 @@ def _remember(storage: Storage, directory: QueueDirectory, commit_record: Commit
 def _remove_waiting_file(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, commit_record: CommitRecord
 ) -> None:
-    """Remove the file of a batch that is in the log now, if it is still that batch's file."""
-    if not commit_record.waiting_file:
-        return
+    """Remove the file of a batch that is in the log now, if it is still that batch's file.
+
+    A batch of the prepared log goes when that is opened, behind this.
+    """
     path = directory.root / commit_record.waiting_file
+    if not commit_record.waiting_file or is_segment_name(path.name):
+        return
     try:
         if read_summary(storage, path, queue_id).commit_record.nonce == commit_record.nonce:
             storage.remove(path)

@@ -9,10 +9,16 @@ from pathlib import Path
 
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.file_names import refuse_second_name
-from holdfast.persistence.filesystem.layout import QueueDirectory, list_data_files, list_generations, position_file
+from holdfast.persistence.filesystem.layout import (
+    QueueDirectory,
+    list_data_files,
+    list_generations,
+    list_segments,
+    position_file,
+)
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage
 from holdfast.persistence.format.constants import FRAMES_START
-from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, block_copies
+from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, SegmentHeader, block_copies
 from holdfast.persistence.groups.group_files import list_groups
 from holdfast.persistence.log.watermark import read_write_mark
 
@@ -96,12 +102,15 @@ def _check_version(file: File, path: Path, queue_id: bytes) -> None:
         DataFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
     elif path.suffix == ".position" and path.stem.isdigit():
         PositionFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
+    elif path.suffix == ".log":
+        SegmentHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
 
 
 def _changed_in_place(storage: Storage, directory: QueueDirectory) -> Iterator[tuple[Path, File]]:
     """Yield the files, open, that an owner writes into without replacing them; some may be removed meanwhile."""
     paths = [directory.write_mark, directory.dedup_ids, directory.outcome_log]
     paths += [directory.data_file(name) for name in list_data_files(storage, directory)[-1:]]
+    paths += map(directory.segment, list_segments(storage, directory))
     for group in list_groups(storage, directory):
         path = directory.group(group.name)
         paths += [position_file(path, generation) for generation in reversed(list_generations(storage, path))]

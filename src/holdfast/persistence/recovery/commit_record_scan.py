@@ -6,7 +6,6 @@ from holdfast.persistence.filesystem.storage import File
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import COMPATIBLE_BORN_SEALED, KIND_COMMIT_RECORD
 from holdfast.persistence.format.file_header import DataFileHeader
-from holdfast.persistence.format.framing import Frame
 from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
 from holdfast.persistence.recovery.tail_scan import TailScan
 from holdfast.persistence.segment.batch_file_reader import commit_records_from_behind
@@ -31,7 +30,7 @@ def find_commit_records(file: File, header: DataFileHeader, scan: TailScan) -> P
             found.add(born_with, 0, is_durable=True)
         return found
     for frame in FrameScanner(file, header.salt, scan.redo, scan.end).past_damage():  # others report the damage
-        commit_record = _decode(frame)
+        commit_record = CommitRecord.decode_any(frame.payload) if frame.kind == KIND_COMMIT_RECORD else None
         if commit_record is not None:
             first = commit_record.first_offset
             placed = commit_record.placed(
@@ -39,12 +38,3 @@ def find_commit_records(file: File, header: DataFileHeader, scan: TailScan) -> P
             )
             found.add(placed, frame.position, is_durable=True)
     return found
-
-
-def _decode(frame: Frame) -> CommitRecord | None:
-    if frame.kind != KIND_COMMIT_RECORD:
-        return None
-    try:
-        return CommitRecord.decode(frame.payload)
-    except ValueError:  # a good checksum over something else: do not act upon it
-        return None

@@ -34,7 +34,6 @@ from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.log.watermark import WatermarkFile
 from holdfast.persistence.outcomes.joint_file import JointFile
-from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.persistence.ownership.sessions import NO_NUMBER, Sessions
 from holdfast.persistence.recovery.admission import admit, check_file_system
 from holdfast.persistence.recovery.log_recovery import RecoveredLog
@@ -50,7 +49,7 @@ from holdfast.queue.engine.handle_settings import HandleSettings, stored_retenti
 from holdfast.queue.engine.lock_advice import owned_group, owned_writes
 from holdfast.queue.engine.ports import Consumer, Producer
 from holdfast.queue.engine.reading import make_read_side, with_reserve
-from holdfast.queue.engine.recovering import recover
+from holdfast.queue.engine.recovering import open_prepared, recover
 from holdfast.queue.options.message_filter import MessageFilter
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import filter_of
@@ -229,7 +228,7 @@ class QueueHandle:
         try:
             ring = DedupRing(storage, directory.dedup_ids, self.queue_id, values["dedup_max"])
             ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, values)
-            prepared = PreparedFiles(storage, directory)
+            prepared = open_prepared(storage, directory, self.queue_id, writer, size)
             ends = CommitRecordEnds(writer.pending_commit_records, self.open_groups, prepared)
             self.write_side = WriteSide(writer, lock, self.settings.flush, self.clock, ids, self.capacity, ends)
             self.batches = WaitingBatches(storage, directory, self.queue_id, self.write_side, prepared, size)
@@ -373,12 +372,14 @@ class QueueHandle:
     def close(self) -> None:
         """Give deliveries back that no living session has, sync, leave the files clean, and let the next owner in.
 
-        The write side goes first: the next owner of the group finds the log recovered, or recovers it.
+        The write side goes first: the next owner of the group finds the log recovered, or recovers it. Before it goes
+        the prepared log: nothing is appended to that once another process may own the queue.
         """
         own = self._beside is None
         if not own and self.read_side is not None:
             self.group_readers.pop(self.options.group, None)  # the handle with the write side stays open
-        writes = (self.coordinator, self.write_side) if own else ()
+        log = None if self.batches is None else self.batches.prepared.log
+        writes = (self.coordinator, log, self.write_side) if own else ()
         parts = (*writes, self.read_side, self.batches if own else None, self.look_side)
         with self.settings.changing, ExitStack() as closing:  # each one, even if another raises; the last one first
             if not own:

@@ -7,12 +7,17 @@ from dataclasses import replace
 
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import QueueDirectory
-from holdfast.persistence.filesystem.storage import Storage
-from holdfast.persistence.groups.group_files import list_groups, sync_deletions
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.groups.group_files import list_groups, progress_reader, sync_deletions
 from holdfast.persistence.groups.own_group import OwnGroup
 from holdfast.persistence.log.log_files import LogFiles
-from holdfast.persistence.outcomes.redo import redo_commit_records
+from holdfast.persistence.log.log_writer import LogWriter
+from holdfast.persistence.outcomes.prepared_files import PreparedFiles
+from holdfast.persistence.outcomes.redo import OWN, redo_commit_records
+from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.recovery.log_recovery import RecoveredLog, recover_log
+from holdfast.persistence.segment.staged_file import remove_abandoned
+from holdfast.queue.producer.waiting_batches import copy_bytes_max
 
 
 def recover(
@@ -39,3 +44,30 @@ def recover(
     undone = redo_commit_records(storage, directory, queue_id, clock, log.tail.commit_records)
     seconds = clock.monotonic() - started
     return replace(log, report=replace(log.report, seconds=seconds, progress_damage=tuple(undone)))
+
+
+def open_prepared(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, writer: LogWriter, file_bytes: int
+) -> PreparedFiles:
+    """Return what waits in ``prepared/``, with the prepared log emptied; behind :func:`recover`.
+
+    Raises DiskFullError or StorageError.
+    """
+    pending = writer.pending_commit_records
+    log = PreparedLog(storage, directory, queue_id, copy_bytes_max(file_bytes), writer.check_fence)
+    prepared = PreparedFiles(storage, directory, log)
+
+    def is_void(nonce: bytes) -> bool:
+        return pending.find(nonce) is not None or prepared.outcome_log.find_nonce(nonce) is not None
+
+    with storage_errors("clearing", directory.prepared):  # first: a move must not write into what a sync has failed on
+        remove_abandoned(storage, directory)
+    log.take_over(is_void, lambda: _has_own_votes(storage, directory, queue_id))
+    return prepared
+
+
+def _has_own_votes(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> bool:
+    """Whether votes wait for what this queue's log decides."""
+    readers = (progress_reader(storage, directory, queue_id, group) for group in list_groups(storage, directory))
+    coordinators = (vote.coordinator for reader in readers for vote in reader.refresh().votes.values())
+    return any(coordinator is not None and coordinator.path == OWN for coordinator in coordinators)

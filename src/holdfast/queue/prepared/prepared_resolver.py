@@ -38,6 +38,7 @@ from holdfast.queue.prepared.prepared_transactions import (
     find_prepared,
     find_transaction,
     is_in_doubt,
+    waits_still,
 )
 from holdfast.queue.prepared.vote_settling import VoteSettling
 from holdfast.queue.threads.lifecycle import Lifecycle
@@ -295,7 +296,7 @@ class PreparedResolver:
             is_committed = known.is_committed
         if found.batch is not None:
             batches.prepared.outcome_log.sync()  # after a failed sync its contents are unknown
-            batches.prepared.drop(found.batch.path)
+            batches.prepared.drop(found.batch, COMMITTED if is_committed else ABORTED)
             batches.prepared.sync()
         self._follow(found, is_committed=is_committed)
         return True
@@ -331,7 +332,8 @@ class PreparedResolver:
                 continue
             try:
                 with self.deciding_alone(found.id):
-                    self._resolve(found)
+                    if waits_still(self._handle, found):
+                        self._resolve(found)
             except (HoldfastError, ShutDown) as error:
                 logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._handle.path, error)
         return bool(all_found)
@@ -419,7 +421,7 @@ class PreparedResolver:
         """Abort a transaction without remembering it by id."""
         batches = self._handle.batches
         if found.batch is not None and batches is not None:
-            batches.prepared.drop(found.batch.path)
+            batches.prepared.drop(found.batch, ABORTED)
             batches.prepared.sync()
         self._votes.follow(found, is_committed=False)
 

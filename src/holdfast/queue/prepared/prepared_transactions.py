@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.errors import ConfigError, CorruptionError
 from holdfast.persistence.filesystem.layout import check_name, list_batch_files
 from holdfast.persistence.filesystem.storage import MISSING, storage_errors
 from holdfast.persistence.format.commit_record import Participant, PartOf
-from holdfast.persistence.format.report import DAMAGED, Damage
+from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.group_files import list_groups, progress_reader
 from holdfast.persistence.groups.vote import Vote
+from holdfast.persistence.outcomes.prepared_files import Waiting
 from holdfast.persistence.outcomes.redo import OWN
-from holdfast.persistence.segment.batch_file_reader import BatchSummary, check_batch_name, read_summary, verify_batch
+from holdfast.persistence.outcomes.waiting_puts import read_batch, read_waiting_entries, waiting_puts
+from holdfast.persistence.prepared_log.entry import Entry
+from holdfast.persistence.prepared_log.waiting_entries import WaitingEntries
+from holdfast.persistence.segment.batch_file_reader import BatchSummary, verify_batch
 from holdfast.queue.engine.queue_handle import QueueHandle
 
 
@@ -52,13 +56,13 @@ class PreparedTransaction:
 
 @dataclass(slots=True)
 class Found:
-    """The places of one transaction: puts in a batch file, acknowledgements in votes, each with its group."""
+    """The places of one transaction: puts in ``prepared/``, acknowledgements in votes, each with its group."""
 
     id: str
     nonce: bytes
     timestamp_ns: int
     coordinator: Participant | None
-    batch: BatchSummary | None = None
+    batch: Waiting | None = None
     votes: tuple[tuple[str, Vote], ...] = ()
     damage: tuple[Damage, ...] = ()
 
@@ -76,22 +80,30 @@ class Found:
 def find_prepared(handle: QueueHandle) -> list[Found]:
     """Return the transactions in doubt, oldest first. Raises ``OSError``."""
     found: dict[bytes, Found] = {}
-    damaged: list[Found] = []
-    for each in find_batches(handle):
-        if each.batch is None:
-            damaged.append(each)
-        else:
+    nameless: list[Found] = []
+    waiting = waiting_entries(handle)
+    for each in _find_batches(handle, waiting):
+        if each.nonce:
             found[each.nonce] = each
+        else:
+            nameless.append(each)
     for group, vote in _votes(handle):
-        each = found.setdefault(vote.nonce, Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator))
+        each = found.setdefault(vote.nonce, _of_vote(vote, waiting))
         each.votes += ((group, vote),)
-    for each in damaged:  # its vote, if it has one, knows the nonce
+    for each in nameless:  # a damaged file: its vote, if it has one, knows the nonce
         twin = next((other for other in found.values() if other.id == each.id and other.batch is None), None)
         if twin is not None:
             twin.damage = each.damage
         else:
             found[each.id.encode()] = each
     return sorted(found.values(), key=lambda each: (each.timestamp_ns, each.id))
+
+
+def _of_vote(vote: Vote, waiting: WaitingEntries) -> Found:
+    """Return a transaction whose vote alone is known: damage may have taken its puts."""
+    left_to_log = vote.coordinator is not None and vote.coordinator.path == OWN
+    damage = tuple(waiting.lost) if left_to_log else ()
+    return Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator, damage=damage)
 
 
 def find_transaction(handle: QueueHandle, transaction_id: str) -> Found | None:
@@ -109,11 +121,11 @@ def find_transaction(handle: QueueHandle, transaction_id: str) -> Found | None:
         own = next((each for each in _own_votes(handle, handle.group_readers) if each[1].id == transaction_id), None)
         if own is None:
             return next((each for each in find_prepared(handle) if each.id == transaction_id), None)
-        vote = own[1]
-        return Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator, votes=(own,))
+        return replace(_of_vote(own[1], waiting_entries(handle)), votes=(own,))
     commit_record = batch.commit_record
     voters = {each.group for each in commit_record.participants if each.path == OWN}
-    votes = tuple(each for each in _votes(handle, voters) if each[1].nonce == commit_record.nonce)
+    found = _votes(handle, voters) if voters else ()
+    votes = tuple(each for each in found if each[1].nonce == commit_record.nonce)
     return Found(
         commit_record.id, commit_record.nonce, commit_record.timestamp_ns, commit_record.coordinator, batch, votes
     )
@@ -122,48 +134,75 @@ def find_transaction(handle: QueueHandle, transaction_id: str) -> Found | None:
 def is_in_doubt(handle: QueueHandle, transaction_id: str) -> bool:
     """Whether a transaction of this id waits for its outcome. Raises ``OSError``.
 
-    A vote of another group that this queue's log decides, and whose puts do not wait, has its outcome.
+    A vote of another group that this queue's log decides, and whose puts do not wait, has its outcome: unless damage
+    may have taken them.
     """
+    waiting = waiting_entries(handle)
+    if any(each.id == transaction_id for each in waiting.entries):
+        return True
     if transaction_id in list_batch_files(handle.storage, handle.directory):
         return True
     own = list(handle.group_readers)
     return any(
-        vote.id == transaction_id and (group in own or vote.coordinator is None or vote.coordinator.path != OWN)
+        vote.id == transaction_id
+        and (group in own or vote.coordinator is None or vote.coordinator.path != OWN or bool(waiting.lost))
         for group, vote in _votes(handle)
     )
 
 
+def waiting_entries(handle: QueueHandle) -> WaitingEntries:
+    """Return what waits in the prepared log: from memory if it is owned here. To be read before batch files are."""
+    if handle.batches is None:
+        return read_waiting_entries(handle.storage, handle.directory, handle.queue_id)
+    log = handle.batches.prepared.log
+    return WaitingEntries(log.entries(), log.lost)
+
+
 def find_batches(handle: QueueHandle) -> Iterator[Found]:
-    """Yield the transactions with a batch, without their votes. Raises ``OSError``."""
-    for transaction_id in list_batch_files(handle.storage, handle.directory):
-        path = handle.directory.batch_file(transaction_id)
-        try:
-            batch = find_batch(handle, transaction_id)
-        except CorruptionError as error:
-            damage = Damage(path, error.position, 0, range(0), DAMAGED, str(error))
-            yield Found(transaction_id, b"", 0, None, damage=(damage,))
-            continue
-        if batch is not None:
-            commit_record = batch.commit_record
-            yield Found(
-                commit_record.id, commit_record.nonce, commit_record.timestamp_ns, commit_record.coordinator, batch
-            )
+    """Yield the transactions that put, without their votes. Raises ``OSError``."""
+    yield from _find_batches(handle, waiting_entries(handle))
 
 
-def find_batch(handle: QueueHandle, transaction_id: str) -> BatchSummary | None:
-    """Return the transaction that waits under an id; None if there is none."""
-    path = handle.directory.batch_file(transaction_id)
-    with storage_errors("reading a prepared transaction", path):
-        try:
-            batch = read_summary(handle.storage, path, handle.queue_id)
-        except MISSING:
-            return None
-    check_batch_name(batch, transaction_id)
+def _find_batches(handle: QueueHandle, waiting: WaitingEntries) -> Iterator[Found]:
+    with storage_errors("reading a prepared transaction", handle.directory.prepared):
+        found = waiting_puts(handle.storage, handle.directory, handle.queue_id, waiting.entries)
+    for each in found:
+        coordinator = None if each.batch is None else each.batch.commit_record.coordinator
+        yield Found(each.id, each.nonce, each.timestamp_ns, coordinator, each.batch, damage=each.damage)
+
+
+def find_batch(handle: QueueHandle, transaction_id: str) -> Waiting | None:
+    """Return the puts that wait under an id; None if there are none. Raises CorruptionError if they are damaged."""
+    entry = next((each for each in waiting_entries(handle).entries if each.id == transaction_id), None)
+    if isinstance(entry, Entry):
+        return entry
+    with storage_errors("reading a prepared transaction", handle.directory.batch_file(transaction_id)):
+        batch = read_batch(handle.storage, handle.directory, handle.queue_id, transaction_id)
+    if batch is None and entry is not None:
+        raise CorruptionError(
+            f"transaction {transaction_id} in {entry.damage.path} is damaged ({entry.damage.reason}); abort it",
+            path=str(entry.damage.path),
+            position=entry.damage.position,
+        )
     return batch
 
 
-def find_damage(handle: QueueHandle, batch: BatchSummary) -> list[Damage]:
+def waits_still(handle: QueueHandle, found: Found) -> bool:
+    """Whether the batch file of a transaction that was found before is still its own; true if it has none.
+
+    Else another thread has decided it meanwhile, and another transaction may have its id. Raises CorruptionError.
+    """
+    if not isinstance(found.batch, BatchSummary):
+        return True
+    with storage_errors("reading a prepared transaction", found.batch.path):
+        batch = read_batch(handle.storage, handle.directory, handle.queue_id, found.id)
+    return batch is not None and batch.commit_record.nonce == found.nonce
+
+
+def find_damage(handle: QueueHandle, batch: Waiting) -> list[Damage]:
     """Return the damage of a batch, reading all of it unless that was done before."""
+    if isinstance(batch, Entry):  # what is damaged is none
+        return []
     if handle.batches is not None:
         return handle.batches.damage(batch)
     with storage_errors("verifying a prepared transaction", batch.path):

@@ -8,29 +8,42 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.errors import CorruptionError, DiskFullError, Full, TransactionStateError
+from holdfast.errors import CorruptionError, DiskFullError, Full, HoldfastError, TransactionStateError
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord, Participant
+from holdfast.persistence.format.constants import (
+    FRAME_HEADER_BYTES,
+    OUTCOME_ABORTED,
+    OUTCOME_COMMITTED,
+    OUTCOME_MOVED,
+)
 from holdfast.persistence.format.message_options import dedup_id_of
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.outcomes.joint_file import JointFile
-from holdfast.persistence.outcomes.outcome_log import ABORTED
-from holdfast.persistence.outcomes.prepared_files import PreparedFiles
+from holdfast.persistence.outcomes.prepared_files import PreparedFiles, Waiting
+from holdfast.persistence.prepared_log.emptying import move_entry
+from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, messages, read_summary, verify_batch
-from holdfast.persistence.segment.staged_file import make_prepared, remove_abandoned, stage, staged_path
+from holdfast.persistence.segment.staged_file import make_prepared, stage, staged_path
 from holdfast.queue.producer.write_side import WriteSide
+from holdfast.queue.threads.group_commit import GroupCommit
 from holdfast.threads import log_later
 
 COPY_BYTES_MAX = 16 * 2**20
 """A larger batch is never copied, whatever the size of a data file: a copy passes through memory."""
+
+
+def copy_bytes_max(file_bytes: int) -> int:
+    """Return the largest size of the frames of a batch that is copied, by the size of a data file."""
+    return min(file_bytes // 4, COPY_BYTES_MAX)
 
 
 class WaitingBatches:
@@ -71,13 +84,12 @@ class WaitingBatches:
         self._queue_id = queue_id
         self._write_side = write_side
         self.prepared = prepared
-        self.copy_bytes_max = min(file_bytes // 4, COPY_BYTES_MAX)
+        self.copy_bytes_max = copy_bytes_max(file_bytes)
         self._lock = threading.Lock()
+        self._log_commits = GroupCommit(prepared.log.sync)
         self._sound: set[bytes] = set()
         self._is_made = False
         self.joint = JointFile(storage, directory.joint, is_owner=True)
-        with storage_errors("clearing", directory.prepared):
-            remove_abandoned(storage, directory)
 
     # -- Making ------------------------------------------------------------------------------------------------------
 
@@ -114,6 +126,46 @@ class WaitingBatches:
         self._sound.add(commit_record.nonce)
         writer.close()
         return replace(summary, path=path)
+
+    def prepare_in_log(
+        self, payloads: Sequence[bytes], headers: Mapping[int, bytes], commit_record: CommitRecord
+    ) -> Entry:
+        """Make puts durable in the prepared log, which :meth:`fits_log` has said; threads share the sync.
+
+        Raises
+        ------
+        TransactionStateError
+            The id is in doubt already.
+        DiskFullError, StorageError
+            It is not prepared.
+        CommitUnknownError, PoisonedError
+            It may be prepared or not, or an earlier failure has poisoned the log: reopen the queue and check.
+        """
+        self.make_directory()
+        with self._lock, storage_errors("preparing", self._directory.prepared):
+            if commit_record.id != commit_record.nonce.hex():  # else no other transaction has it
+                self._check_new(commit_record.id)
+            entry, ticket = self.prepared.log.append(payloads, headers, commit_record)
+        self._log_commits.wait(ticket)
+        return entry
+
+    def fits_log(self, payloads: Sequence[bytes], headers: Mapping[int, bytes], commit_record: CommitRecord) -> bool:
+        """Whether puts are prepared in the log: a caller decides them by id, and they are small enough to be copied."""
+        if commit_record.coordinator is not None or commit_record.part_of is not None:
+            return False
+        size = sum(map(len, payloads)) + sum(map(len, headers.values())) + FRAME_HEADER_BYTES * len(payloads)
+        return size <= self.copy_bytes_max
+
+    def _check_new(self, transaction_id: str) -> None:
+        """Raise TransactionStateError if an id is in doubt."""
+        if self.prepared.log.find(transaction_id) is not None or transaction_id in list_batch_files(
+            self._storage, self._directory
+        ):
+            raise TransactionStateError(
+                f"transaction {transaction_id} is prepared: decide it before its id is used again",
+                transaction=transaction_id,
+                state="prepared",
+            )
 
     def _check_preparable(self, summary: BatchSummary, voters: tuple[Participant, ...] = ()) -> None:
         """Raise CorruptionError unless a batch waits for an outcome together with the votes of ``voters`` only."""
@@ -164,12 +216,7 @@ class WaitingBatches:
             self._write_side.flush()
         path = self._directory.batch_file(commit_record.id)
         with self._lock, storage_errors("preparing", path):
-            if commit_record.id in list_batch_files(self._storage, self._directory):
-                raise TransactionStateError(
-                    f"transaction {commit_record.id} is prepared: decide it before its id is used again",
-                    transaction=commit_record.id,
-                    state="prepared",
-                )
+            self._check_new(commit_record.id)
             self._storage.rename(source, path)
             try:
                 self._storage.sync_directory(self._directory.prepared)
@@ -182,10 +229,10 @@ class WaitingBatches:
 
     # -- Looking -----------------------------------------------------------------------------------------------------
 
-    def damage(self, summary: BatchSummary) -> list[Damage]:
+    def damage(self, summary: Waiting) -> list[Damage]:
         """Return the damage of a prepared batch. Read once: a batch that was prepared here was good."""
-        if summary.commit_record.nonce in self._sound:
-            return []
+        if isinstance(summary, Entry) or summary.commit_record.nonce in self._sound:
+            return []  # all of the prepared log was read at opening
         with storage_errors("verifying", summary.path):
             try:
                 found = [each for each in verify_batch(self._storage, summary.path, self._queue_id) if each.offsets]
@@ -197,7 +244,7 @@ class WaitingBatches:
 
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
-    def commit(self, summary: BatchSummary, *, is_new: bool = False) -> range:
+    def commit(self, summary: Waiting, *, is_new: bool = False) -> range:
         """Put a batch into the log, with the commit record in its file, durably; return its offsets.
 
         Its file is gone from here on, though not durably so: see :meth:`PreparedFiles.sync`. ``is_new``: this process
@@ -212,16 +259,16 @@ class WaitingBatches:
         CommitUnknownError, PoisonedError
             The outcome is unknown, or an earlier failure has poisoned the side: reopen the queue and check.
         """
+        if isinstance(summary, Entry):
+            return self._commit_entry(summary)
         if not is_new:
             self._refuse_damaged(summary)
         if summary.frames_bytes > self.copy_bytes_max:
             return self._adopt(summary)
         with storage_errors("reading a prepared batch", summary.path):
             content = list(messages(self._storage, summary.path, self._queue_id))
-        payloads = [payload for payload, _ in content]
-        headers = {number: stored for number, (_, stored) in enumerate(content) if stored}
         try:
-            offsets = self._write_side.decide(payloads, headers, summary.commit_record)
+            offsets = self._write_side.decide(*_divided(content), summary.commit_record)
         except DiskFullError:
             return self._adopt(summary)
         self._sound.discard(summary.commit_record.nonce)
@@ -233,6 +280,51 @@ class WaitingBatches:
                 self.prepared.note_leftover()
                 log_later(logging.WARNING, "%s is committed and could not be removed: %s", summary.path, error)
         return offsets
+
+    def _commit_entry(self, entry: Entry) -> range:
+        log = self.prepared.log
+        with storage_errors("reading the prepared log", entry.path):
+            content = list(log.messages(entry))
+        try:
+            offsets = self._write_side.decide(*_divided(content), entry.commit_record)
+        except DiskFullError:
+            log.release(entry)
+            return self._adopt(self.move(entry))
+        try:
+            self.prepared.drop(entry, OUTCOME_COMMITTED)
+        except HoldfastError as error:  # it is committed: its record stays pending, and the next opening removes this
+            self.prepared.note_leftover()
+            log_later(logging.WARNING, "%s is committed, and the prepared log could not note it: %s", entry.id, error)
+        return offsets
+
+    def move(self, entry: Entry) -> BatchSummary:
+        """Move an entry of the prepared log to a batch file, durably; no other thread decides it meanwhile.
+
+        Raises
+        ------
+        CorruptionError
+            The entry is damaged.
+        DiskFullError, StorageError
+            The entry stays where it is.
+        CommitUnknownError
+            The sync of the name failed.
+        """
+        log = self.prepared.log
+        with storage_errors("moving a prepared transaction", entry.path):
+            summary = move_entry(self._storage, self._directory, self._queue_id, entry, log.messages(entry))
+        try:
+            self._storage.sync_directory(self._directory.prepared)
+        except BaseException as error:
+            self.prepared.note_leftover()  # the file may be there again, so what is committed stays pending
+            self.prepared.removals.set(error)
+            with suppress(OSError):
+                self._storage.remove(summary.path)
+            if not isinstance(error, OSError):
+                raise
+            raise commit_unknown("moving a prepared transaction", summary.path, error) from error
+        self._sound.add(entry.nonce)
+        log.end(entry.id, entry.nonce, OUTCOME_MOVED, entry.commit_record.timestamp_ns)
+        return summary
 
     def commit_staged(self, nonce: bytes, session: int, *, has_id: bool = True) -> tuple[range, bool] | None:
         """Put the batch that a session has staged into the log; result and durability as ``append_requested``.
@@ -269,9 +361,7 @@ class WaitingBatches:
         dedup_id = dedup_id_of(content[0][1]) if len(content) == 1 else ""
         if is_large and not dedup_id:
             return self._adopt_staged(summary) if has_space else None
-        payloads = [payload for payload, _ in content]
-        headers = {number: stored for number, (_, stored) in enumerate(content) if stored}
-        done = self._write_side.append_requested(payloads, headers, commit_record, dedup_id)
+        done = self._write_side.append_requested(*_divided(content), commit_record, dedup_id)
         if done is not None:
             self._drop_staged(path)
         return done
@@ -336,12 +426,23 @@ class WaitingBatches:
     def abort(self, transaction_id: str, nonce: bytes, timestamp_ns: int) -> None:
         """Remove a prepared batch, durably, and remember it as aborted."""
         outcome_log = self.prepared.outcome_log
-        outcome_log.note(transaction_id, nonce, ABORTED, range(0), timestamp_ns)
+        outcome_log.note(transaction_id, nonce, OUTCOME_ABORTED, range(0), timestamp_ns)
         outcome_log.sync()
-        self.prepared.drop(self._directory.batch_file(transaction_id))
+        if self.prepared.log.find(transaction_id) is None:
+            self.prepared.drop_file(self._directory.batch_file(transaction_id))
+        self.prepared.log.end(transaction_id, nonce, OUTCOME_ABORTED, timestamp_ns)
         self._sound.discard(nonce)
         self.prepared.sync()
 
     def close(self) -> None:
-        """Close the outcome log."""
-        self.prepared.outcome_log.close()
+        """Close the outcome log and the prepared log."""
+        try:
+            self.prepared.log.close()
+        finally:
+            self.prepared.outcome_log.close()
+
+
+def _divided(content: Sequence[tuple[bytes, bytes]]) -> tuple[list[bytes], dict[int, bytes]]:
+    """Return the payloads of messages, and the encoded headers of some by number."""
+    headers = {number: stored for number, (_, stored) in enumerate(content) if stored}
+    return [payload for payload, _ in content], headers

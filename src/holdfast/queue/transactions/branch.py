@@ -14,11 +14,12 @@ from typing import Any
 
 from holdfast.errors import Empty, HoldfastError, StorageError, UsageError
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant, PartOf, Run
-from holdfast.persistence.format.constants import ENTRY_DONE, FRAME_HEADER_BYTES
+from holdfast.persistence.format.constants import ENTRY_DONE, FRAME_HEADER_BYTES, OUTCOME_ABORTED
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.log.follow_up import follow_up
 from holdfast.persistence.log.pending_commit_records import DurabilityCheck, Needs, OwnFile
+from holdfast.persistence.outcomes.prepared_files import Waiting
 from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
@@ -77,7 +78,7 @@ class Branch:
         self._taken_over: set[int] = set()
         self.acked: dict[int, Delivery] = {}
         self.has_voted = False
-        self._staged: BatchSummary | None = None
+        self._staged: Waiting | None = None
         self.needs: frozenset[OwnFile] | None = None
 
     @property
@@ -357,8 +358,20 @@ class Branch:
         if self.acked:
             self._vote(transaction_id, coordinator, commit_record.timestamp_ns, stages=self._stages)
         if self._stages:
-            self._staged = self.handle.require_batches().prepare(self._spill(), commit_record)
+            self._staged = self._prepare_puts(commit_record)
             self._writer = None
+
+    def _prepare_puts(self, commit_record: CommitRecord) -> Waiting:
+        """Prepare the puts in the log of small transactions, or in a file of their own."""
+        batches = self.handle.require_batches()
+        if self._writer is None and batches.fits_log(self._payloads, self._headers, commit_record):
+            self.handle.priorities.note_for(
+                self._headers.values()
+            )  # on a full disk it becomes part of the log as it is
+            entry = batches.prepare_in_log(self._payloads, self._headers, commit_record)
+            self._payloads, self._headers, self._size_bytes = [], {}, 0
+            return entry
+        return batches.prepare(self._spill(), commit_record)
 
     @property
     def _stages(self) -> bool:
@@ -416,7 +429,7 @@ class Branch:
         """Discard the prepared batch and vote, durably."""
         if self._staged is not None:
             prepared = self.handle.require_batches().prepared
-            prepared.drop(self._staged.path)
+            prepared.drop(self._staged, OUTCOME_ABORTED)
             prepared.sync()
             self._staged = None
         self._let_go_of_vote()

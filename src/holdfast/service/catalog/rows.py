@@ -11,8 +11,8 @@ from pathlib import Path
 
 from holdfast.errors import CorruptionError, HoldfastError, QueueNotFoundError
 from holdfast.persistence.filesystem.document import read_document
-from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, open_directory
-from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_error
+from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
+from holdfast.persistence.filesystem.storage import Storage, storage_error
 from holdfast.persistence.format.commit_record import Participant
 from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
@@ -20,7 +20,7 @@ from holdfast.persistence.groups.group_files import GroupInfo, list_groups, prog
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.outcomes.redo import OWN
-from holdfast.persistence.segment.batch_file_reader import BatchSummary, check_batch_name, read_summary
+from holdfast.persistence.outcomes.waiting_puts import read_waiting_entries, waiting_puts
 from holdfast.service.catalog.data_files import DataFileFacts, DataFiles
 from holdfast.service.catalog.facts import QueueFacts, Row, Rows, settings_text, storable_text, time_text
 
@@ -196,20 +196,17 @@ class _Reading:
     # -- Prepared transactions ---------------------------------------------------------------------------------------
 
     def _prepared(self, votes: Sequence[tuple[str, Vote]]) -> list[Row]:
-        """Return a row for each transaction: its puts are in a batch file, its acknowledgements in votes."""
+        """Return a row for each transaction: its puts are in ``prepared/``, its acknowledgements in votes."""
         rows: dict[str, Row] = {}
-        for transaction_id in list_batch_files(self._storage, self._directory):
-            path = self._directory.batch_file(transaction_id)
-            try:
-                batch = read_summary(self._storage, path, self._queue_id)
-                check_batch_name(batch, transaction_id)
-            except CorruptionError as error:
-                self._damaged([Damage(path, error.position, 0, range(0), DAMAGED, str(error))])
-                rows[transaction_id] = self._prepared_row(transaction_id, "", 0, None)
-            except MISSING:  # decided just now
-                pass
-            else:
-                self._take_batch(rows, batch)
+        waiting = read_waiting_entries(self._storage, self._directory, self._queue_id)
+        self._damaged(waiting.lost)
+        for each in waiting_puts(self._storage, self._directory, self._queue_id, waiting.entries):
+            self._damaged(each.damage)
+            nonce, record = each.nonce.hex(), None if each.batch is None else each.batch.commit_record
+            made = self._prepared_row(each.id, nonce, each.timestamp_ns, None if record is None else record.coordinator)
+            if each.batch is not None:
+                made |= {"puts": each.batch.message_count, "bytes": each.batch.frames_bytes}
+            rows[nonce or each.id] = made
         for _, vote in votes:
             own = (row for row in rows.values() if row["nonce"] in ("", vote.nonce.hex()) and row["id"] == vote.id)
             row = next(own, None)
@@ -218,12 +215,6 @@ class _Reading:
                 rows[vote.nonce.hex()] = row
             row["acks"] += vote.count
         return list(rows.values())
-
-    def _take_batch(self, rows: dict[str, Row], batch: BatchSummary) -> None:
-        commit_record = batch.commit_record
-        nonce = commit_record.nonce.hex()
-        row = self._prepared_row(commit_record.id, nonce, commit_record.timestamp_ns, commit_record.coordinator)
-        rows[nonce] = row | {"puts": batch.message_count, "bytes": batch.frames_bytes}
 
     def _prepared_row(self, transaction_id: str, nonce: str, timestamp_ns: int, coordinator: Participant | None) -> Row:
         is_own = coordinator is None or coordinator.path == OWN

@@ -34,6 +34,9 @@ ROLLS_BYTES = 7000
 SMALL_BYTES = 600
 """Crosses a border between sectors."""
 
+FULL_BYTES = 1900
+"""Two of them are copied, and fill a segment of the prepared log."""
+
 LARGE_BYTES = 16 * 2**10 // 4
 """A transaction that puts more is decided by a synced frame, or adopted."""
 

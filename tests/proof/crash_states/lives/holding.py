@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proof.crash_states.history import Part, Side, State
 from proof.crash_states.lives.books import JOINT, LOG, PREPARED, PROGRESS, A, Held
-from proof.crash_states.lives.transacting import Transacting
+from proof.crash_states.lives.transacting import Preparing
 from proof.crash_states.opening import APPLICATION
 
 PART, RESERVED = "part", "reserved"
@@ -12,7 +12,7 @@ RESERVED_MAX = 3
 PARTS_MAX = 3
 
 
-class Holding(Transacting):
+class Holding(Preparing):
     """Holds messages under an id, and commits several batches as one."""
 
     # -- Reservations ------------------------------------------------------------------------------------------------

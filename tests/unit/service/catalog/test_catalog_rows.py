@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import Backoff, FlushPolicy, verify
-from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, list_data_files
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, list_data_files, open_directory
+from holdfast.persistence.filesystem.storage import OsStorage, Storage
 from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAMES_START, HEADER_COPY_POSITIONS
 from holdfast.service.catalog import data_files as catalog_data_files
 from holdfast.service.catalog.facts import QueueFacts, settings_text
+from support.builders.segments import Segment, nonce
 from support.builders.transactions import prepare
 from support.processes.children import Signal, child
 from support.service.catalogs import catalog_of, contents, drain, fail, fill, open_queue, refreshed, select
@@ -286,6 +287,32 @@ def test_prepared_transactions_stand_there_once(tmp_path: Path, kind: str, puts:
         assert refreshed(catalog)["prepared"] == []
 
 
+def test_entries_of_a_prepared_log_stand_there_as_the_queue_has_them(tmp_path: Path) -> None:
+    """Beside batch files; one that has ended does not, and a damaged one can only be aborted."""
+    with open_queue(tmp_path) as queue:
+        queue.put(b"one")
+        directory, queue_id, _ = open_directory(OsStorage(), queue.path, create=False)
+    segment = Segment(directory.prepared, 1, queue_id)
+    segment.put(1)
+    segment.put(2)
+    segment.end(2)
+    damaged, _ = segment.put(3)
+    segment.sync()
+    segment.write(damaged + 100)
+    catalog = catalog_of(tmp_path)
+    found = refreshed(catalog)
+    rows = {row["id"]: (row["nonce"], row["puts"], row["bytes"]) for row in found["prepared"]}
+    (whole,) = segment.read(damaged + 100).entries[:1]
+    assert rows == {"t1": (nonce(1).hex(), 2, whole.frames_bytes), "t3": (nonce(3).hex(), 0, 0)}
+    (event,) = found["events"]
+    assert event["subject"] == f"prepared/0000000001.log, position {damaged}"
+    ended, _ = segment.end(1)
+    segment.sync()
+    segment.write(damaged + 100, ended + 40)
+    damage = {row["subject"] for row in refreshed(catalog)["events"]}
+    assert damage == {f"prepared/0000000001.log, position {at}" for at in (ended, damaged)}
+
+
 # -- Events ----------------------------------------------------------------------------------------------------------
 
 
@@ -360,6 +387,7 @@ def test_a_vote_without_its_puts_is_the_transaction_that_it_is_of(tmp_path: Path
     with open_queue(tmp_path) as queue:
         queue.put_many([b"one", b"two"])
         prepare(queue, "both", "pay-7")
+    open_queue(tmp_path).close()  # it moves to a file of its own
     flip(tmp_path / "orders" / "prepared" / "pay-7.batch", *(position + 100 for position in HEADER_COPY_POSITIONS))
     (row,) = refreshed(catalog_of(tmp_path))["prepared"]
     assert (row["id"], row["puts"], row["acks"]) == ("pay-7", 0, 1)
@@ -414,6 +442,7 @@ def test_a_damaged_batch_and_a_damaged_identity_are_events(tmp_path: Path) -> No
     with open_queue(tmp_path) as queue:
         queue.put(b"x")
         prepare(queue, "puts", "pay-7")
+    open_queue(tmp_path).close()  # it moves to a file of its own
     flip(tmp_path / "orders" / "prepared" / "pay-7.batch", *(position + 100 for position in HEADER_COPY_POSITIONS))
     flip(tmp_path / "orders" / "queue.json", 30)
     found = refreshed(catalog_of(tmp_path))

@@ -1,0 +1,168 @@
+"""Empties the prepared log at opening: moves what is undecided to batch files, and removes the segments.
+
+What cannot be moved stays, with its segment: damaged entries, and all of them on a full disk.
+docs/format.md, "Prepared log".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from holdfast.errors import CorruptionError, DiskFullError
+from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import MISSING, Storage, write_whole
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.prepared_log.entry import Entry, entry_messages
+from holdfast.persistence.prepared_log.segment_reader import DamagedEntry, SegmentContent
+from holdfast.persistence.prepared_log.waiting_entries import read_segments, undecided
+from holdfast.persistence.segment.batch_file_reader import BatchSummary, read_summary
+from holdfast.persistence.segment.staged_file import stage
+
+
+@dataclass(slots=True)
+class Left:
+    """What stays of earlier segments.
+
+    Attributes
+    ----------
+    segments : dict of int to int
+        Those that stay, ascending: sequence, and the position behind the last byte that counts.
+    last : int
+        The largest sequence that was there.
+    entries : list of Entry or DamagedEntry
+        What is undecided in them.
+    void : dict of bytes to int
+        Entries in them that ended without an "ended" frame: nonce, and sequence.
+    lost : list of Damage
+        Damage that may have taken entries or outcomes.
+    """
+
+    segments: dict[int, int] = field(default_factory=dict)
+    last: int = 0
+    entries: list[Entry | DamagedEntry] = field(default_factory=list)
+    void: dict[bytes, int] = field(default_factory=dict)
+    lost: list[Damage] = field(default_factory=list)
+
+
+def empty(
+    storage: Storage,
+    directory: QueueDirectory,
+    queue_id: bytes,
+    is_void: Callable[[bytes], bool],
+    misses_puts: Callable[[], bool],
+) -> Left:
+    """Empty the prepared log; the caller holds the write lock.
+
+    Parameters
+    ----------
+    storage, directory, queue_id
+        The queue.
+    is_void : callable
+        Whether a transaction was decided, although no "ended" frame says so.
+    misses_puts : callable
+        Whether a vote waits for puts that are nowhere.
+
+    Raises
+    ------
+    StorageError, OSError
+        The disk refuses.
+    """
+    left = Left()
+    contents = {each.header.sequence: each for each in read_segments(storage, directory, queue_id)}
+    if not contents:
+        return left
+    left.last = max(contents)
+    waiting = undecided(list(contents.values()))
+    left.lost = waiting.lost
+    for entry in waiting.entries:
+        if is_void(entry.nonce):
+            left.void[entry.nonce] = entry.sequence
+        elif not _is_moved(storage, directory, queue_id, entry, contents[entry.sequence].end):
+            left.entries.append(entry)
+    storage.sync_directory(directory.prepared)
+    first_kept = min((each.sequence for each in left.entries), default=left.last + 1)
+    damaged = [sequence for sequence, content in contents.items() if content.lost]
+    if damaged and first_kept > max(damaged) and misses_puts():
+        first_kept = min(damaged)
+    for sequence, content in contents.items():
+        if sequence < first_kept:
+            remove_segment(storage, directory, sequence)
+        else:
+            _make_durable(storage, content)
+            left.segments[sequence] = content.end
+    left.lost = left.lost if left.segments else []
+    left.void = {nonce: sequence for nonce, sequence in left.void.items() if sequence in left.segments}
+    return left
+
+
+def remove_segment(storage: Storage, directory: QueueDirectory, sequence: int) -> None:
+    """Remove a segment, durably. Raises ``OSError``."""
+    with suppress(*MISSING):
+        storage.remove(directory.segment(sequence))
+    storage.sync_directory(directory.prepared)
+
+
+def move_entry(
+    storage: Storage,
+    directory: QueueDirectory,
+    queue_id: bytes,
+    entry: Entry,
+    messages: Iterable[tuple[bytes, bytes]],
+) -> BatchSummary:
+    """Write an entry into a batch file under its name; the name is durable once its directory is synced.
+
+    Raises
+    ------
+    CorruptionError
+        The entry is damaged.
+    DiskFullError, StorageError, OSError
+        The disk refuses, and there is no file.
+    """
+    path = directory.batch_file(entry.id)
+    record: CommitRecord = replace(entry.commit_record, waiting_file=f"{directory.prepared.name}/{path.name}")
+    writer = stage(storage, directory, entry.nonce, queue_id)
+    try:
+        for payload, headers in messages:
+            writer.add(payload, headers, record.timestamp_ns)
+        summary = writer.finish(record)
+        writer.sync()
+        writer.move(path)
+    except BaseException:
+        writer.discard()
+        raise
+    writer.close()
+    return replace(summary, path=path)
+
+
+def _is_moved(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, entry: Entry | DamagedEntry, end: int
+) -> bool:
+    """Move an entry; False if it has to stay where it is. A batch file that is there counts.
+
+    The frames of its segment stop at ``end``.
+    """
+    with suppress(*MISSING, CorruptionError):
+        if read_summary(storage, directory.batch_file(entry.id), queue_id).commit_record.nonce == entry.nonce:
+            return True
+    if not isinstance(entry, Entry):
+        return False
+    with suppress(DiskFullError):
+        move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))
+        return True
+    with storage.open(entry.path) as file:  # what is reserved behind the last frame is for this
+        file.truncate(end)
+    with suppress(DiskFullError):
+        move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))
+        return True
+    return False
+
+
+def _make_durable(storage: Storage, content: SegmentContent) -> None:
+    """Write again what counts and may not be on the disk: an earlier sync may have failed unnoticed."""
+    if content.end > content.witness:
+        with storage.open(content.path) as file:
+            write_whole(file, (file.read_at(content.end - content.witness, content.witness),), content.witness)
+            file.sync()

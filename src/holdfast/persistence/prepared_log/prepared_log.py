@@ -1,0 +1,288 @@
+"""The prepared log of one queue, for its owner: undecided entries, and the segments that they are in.
+
+docs/format.md, "Prepared log". Segments of an earlier opening are read, never appended to.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.errors import ClosedError
+from holdfast.persistence.filesystem.layout import PREPARED_LOG, QueueDirectory, note_feature
+from holdfast.persistence.filesystem.poison import Poison
+from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.file_header import SegmentHeader
+from holdfast.persistence.format.report import Damage
+from holdfast.persistence.log.file_steps import step_after, step_holding
+from holdfast.persistence.prepared_log.emptying import empty, remove_segment
+from holdfast.persistence.prepared_log.entry import (
+    Entry,
+    encode_ended,
+    encode_entry,
+    entry_messages,
+    entry_room,
+)
+from holdfast.persistence.prepared_log.segment_reader import DamagedEntry
+from holdfast.persistence.prepared_log.segment_writer import ENDED_BYTES, SegmentWriter
+
+UNDECIDED_SECONDS = 60.0
+"""What has been undecided for so long moves to a batch file."""
+
+UNDECIDED_SEGMENTS = 2
+"""So does what so many newer segments have passed."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An entry that is not decided."""
+
+    entry: Entry | DamagedEntry
+    since: float
+
+
+class PreparedLog:
+    """Holds small prepared transactions until they are decided. Threads may share it.
+
+    Parameters
+    ----------
+    storage, directory, queue_id
+        The queue.
+    largest_bytes : int
+        Largest size of the room for frames in a segment, unless an entry needs more.
+    check_fence : callable
+        Raises FencedError if another owner has opened the queue.
+
+    Attributes
+    ----------
+    lost : list of Damage
+        Damage of earlier segments that may have taken entries or outcomes: what they knew stays in doubt.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: QueueDirectory,
+        queue_id: bytes,
+        largest_bytes: int,
+        check_fence: Callable[[], None],
+    ) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._queue_id = queue_id
+        self._largest_bytes = largest_bytes
+        self._check_fence = check_fence
+        self._lock = threading.Lock()
+        self._removing = threading.Lock()  # around a removal and its sync
+        self._poison = Poison("the prepared log", directory.prepared)
+        self._writer: SegmentWriter | None = None
+        self._earlier: dict[int, int] = {}  # segments before the last one, ascending, and their ends
+        self._last = 0
+        self._appended = 0
+        self._waiting: dict[str, _Waiting] = {}
+        self._unwritten: dict[bytes, int] = {}  # what ended without a frame that says so, and its segment
+        self._is_stuck = False
+        self._is_closed = False
+        self.lost: list[Damage] = []
+
+    def take_over(self, is_void: Callable[[bytes], bool], misses_puts: Callable[[], bool]) -> None:
+        """Take over what an earlier opening has left; see :func:`empty`, whose parameters these are.
+
+        Raises
+        ------
+        StorageError
+            It cannot be read, or not be made durable.
+        """
+        with storage_errors("emptying the prepared log", self._directory.prepared):
+            left = empty(self._storage, self._directory, self._queue_id, is_void, misses_puts)
+        now = time.monotonic()
+        self._earlier, self._last, self.lost = left.segments, left.last, left.lost
+        self._waiting = {each.id: _Waiting(each, now) for each in left.entries}
+        self._unwritten = left.void
+
+    # -- Preparing ---------------------------------------------------------------------------------------------------
+
+    def append(
+        self, payloads: Sequence[bytes], headers: Mapping[int, bytes], commit_record: CommitRecord
+    ) -> tuple[Entry, int]:
+        """Append an entry; return it, and the ticket with which :meth:`sync` covers it.
+
+        Raises
+        ------
+        DiskFullError, StorageError
+            Nothing was added: there is no room for the entry, or none to commit it later.
+        PoisonedError
+            An earlier failure has poisoned the log.
+        FencedError, ClosedError
+            Another owner has come, or the queue was closed; nothing was added.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError(f"{self._directory.root} was closed; open it again")
+            self._poison.check()
+            writer = self._with_room(entry_room(payloads, headers) + ENDED_BYTES)
+            record = replace(commit_record, waiting_file=f"{self._directory.prepared.name}/{writer.path.name}")
+            buffers, begin_bytes = encode_entry(writer.header.salt, writer.synced, payloads, headers, record)
+            position = writer.end
+            end = position + sum(map(len, buffers))
+            messages_start, commit_at = position + begin_bytes, end - len(buffers[-1]) - len(buffers[-2])
+            salt = writer.header.salt
+            entry = Entry(writer.path, self._last, salt, position, end, messages_start, record, commit_at)
+            self._waiting[record.id] = _Waiting(entry, time.monotonic())  # first: what may be written is in doubt
+            try:
+                writer.append(buffers)
+            except BaseException:
+                if writer.end == position:  # else it was interrupted behind the write
+                    del self._waiting[record.id]
+                raise
+            self._appended += end - position
+            return entry, self._appended
+
+    def _with_room(self, size: int) -> SegmentWriter:
+        """Return the segment for an entry; begin one if it has no room for it, and for the ends of all that wait."""
+        wanted = size + ENDED_BYTES * len(self._waiting)
+        writer = self._writer
+        if writer is not None and writer.has_room(wanted) and not writer.is_released:
+            return writer
+        self._check_fence()  # another owner has segments of the same names
+        if writer is None:
+            note_feature(self._storage, self._directory, PREPARED_LOG)
+            capacity = step_holding(wanted, self._largest_bytes)
+        else:
+            writer.sync()
+            capacity = max(step_after(writer.capacity_bytes, self._largest_bytes), wanted)
+        sequence = self._last + 1
+        path = self._directory.segment(sequence)
+        header = SegmentHeader(self._queue_id, sequence)
+        following = SegmentWriter(self._storage, path, header, capacity, self._poison, self._check_fence)
+        if writer is not None:
+            self._earlier[self._last] = writer.end  # first: no segment may be forgotten by an interruption
+        self._writer, self._last = following, sequence
+        if writer is not None:
+            writer.close()
+        return following
+
+    def sync(self) -> int:
+        """Sync what was appended; return the ticket that this covers.
+
+        Raises as ``SegmentWriter.sync``.
+        """
+        with self._lock:
+            writer, appended = self._writer, self._appended
+        if writer is not None:
+            writer.sync()
+        else:  # it was never used, or closed, which has synced it
+            self._poison.check()
+        return appended
+
+    # -- Looking -----------------------------------------------------------------------------------------------------
+
+    def find(self, transaction_id: str) -> Entry | DamagedEntry | None:
+        """Return what waits under an id."""
+        waiting = self._waiting.get(transaction_id)
+        return None if waiting is None else waiting.entry
+
+    def entries(self) -> list[Entry | DamagedEntry]:
+        """Return what waits, oldest first."""
+        with self._lock:
+            return [each.entry for each in self._waiting.values()]
+
+    def long_undecided(self, now: float) -> list[Entry]:
+        """Return whole entries that have to move to batch files by ``now``, a monotonic time."""
+        with self._lock:
+            return [
+                each.entry
+                for each in self._waiting.values()
+                if isinstance(each.entry, Entry)
+                and (now - each.since >= UNDECIDED_SECONDS or self._last - each.entry.sequence >= UNDECIDED_SEGMENTS)
+            ]
+
+    @property
+    def has_ended_segments(self) -> bool:
+        """Whether :meth:`remove_ended` would remove a segment."""
+        return self._removable() is not None
+
+    def messages(self, entry: Entry) -> Iterator[tuple[bytes, bytes]]:
+        """Yield payload and encoded headers of each message; raises as :func:`entry_messages`."""
+        return entry_messages(self._storage, entry)
+
+    # -- Deciding ----------------------------------------------------------------------------------------------------
+
+    def end(self, transaction_id: str, nonce: bytes, outcome: int, timestamp_ns: int) -> None:
+        """Make an entry void, though not durably so before :meth:`sync_ends`; without one it does nothing.
+
+        Raises
+        ------
+        StorageError, PoisonedError
+            It could not be written: the next opening knows it from the log, or from the outcome log.
+        """
+        with self._lock:
+            waiting = self._waiting.get(transaction_id)
+            if waiting is None or waiting.entry.nonce != nonce:
+                return
+            self._unwritten[nonce] = waiting.entry.sequence
+            del self._waiting[transaction_id]
+            writer = self._writer
+            if writer is not None and writer.has_room(ENDED_BYTES):
+                frame = encode_ended(writer.header.salt, writer.synced, timestamp_ns, nonce, outcome)
+                writer.append(frame)
+                self._appended += ENDED_BYTES
+                del self._unwritten[nonce]
+
+    def sync_ends(self) -> bool:
+        """Make durable that entries are void; False if some are not yet."""
+        self.remove_ended()
+        self.sync()
+        return not self._unwritten
+
+    def release(self, entry: Entry) -> None:
+        """Give the space that is reserved to commit an entry back to the disk. Raises StorageError."""
+        with self._lock:
+            if self._writer is not None and entry.sequence == self._last:
+                self._writer.release()
+                return
+            end = self._earlier[entry.sequence]
+        with storage_errors("giving space back", entry.path), self._storage.open(entry.path) as file:
+            file.truncate(end)
+
+    def remove_ended(self) -> None:
+        """Remove segments before the last one, oldest first, as long as nothing in them is undecided.
+
+        Raises
+        ------
+        StorageError
+            One cannot be removed durably; nothing is removed any more.
+        """
+        with self._removing:
+            while (sequence := self._removable()) is not None:
+                try:
+                    self._check_fence()  # another owner has segments of the same names
+                    with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
+                        remove_segment(self._storage, self._directory, sequence)
+                except BaseException:
+                    self._is_stuck = True  # a second sync could succeed over a removal that is lost
+                    raise
+                with self._lock:
+                    self._earlier.pop(sequence, None)
+                    self._unwritten = {nonce: at for nonce, at in self._unwritten.items() if at != sequence}
+
+    def _removable(self) -> int | None:
+        """Return the oldest segment if nothing in it is undecided; None if there is none, or it is the last one."""
+        with self._lock:
+            undecided = min((each.entry.sequence for each in self._waiting.values()), default=self._last + 1)
+            oldest = next(iter(self._earlier), undecided)
+            is_last = oldest == self._last and self._writer is not None
+            return None if self._is_stuck or self.lost or is_last or oldest >= undecided else oldest
+
+    # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync what was appended, and append nothing more. A failure is for those who wait for that sync."""
+        with self._lock:
+            self._is_closed = True
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None

@@ -1,0 +1,254 @@
+"""The prepared log of an owner that is closed, replaced or interrupted in the middle of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast import ClosedError, CommitUnknownError, FencedError, PersistentQueue, PoisonedError, TransactionStateError
+from holdfast.persistence.filesystem.layout import list_segments
+from holdfast.persistence.filesystem.storage import File, write_whole
+from holdfast.persistence.format.constants import OUTCOME_ABORTED
+from holdfast.persistence.outcomes.waiting_puts import read_waiting_entries
+from holdfast.persistence.prepared_log import segment_writer
+from holdfast.persistence.prepared_log.prepared_log import PreparedLog
+from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
+from holdfast.queue.producer.write_side import WriteSide
+from support.builders.handles import handle_of
+from support.builders.segments import record
+from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
+
+
+@pytest.fixture
+def queue(storage: SimulatedStorage) -> Iterator[PersistentQueue]:
+    """Open a queue."""
+    with open_queue(storage) as opened:
+        own = opened._engine._log_moves  # type: ignore[union-attr]  # it is one of a handle that owns the queue
+        assert own is not None
+        own.stop()
+        yield opened
+
+
+@pytest.fixture
+def log(queue: PersistentQueue) -> PreparedLog:
+    """Return its prepared log."""
+    return handle_of(queue).require_batches().prepared.log
+
+
+def segments(queue: PersistentQueue) -> list[int]:
+    """Return the sequences of the segments."""
+    return list_segments(handle_of(queue).storage, handle_of(queue).directory)
+
+
+def once(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, first: bool) -> None:
+    """Interrupt the next call of a method, ahead of it or behind it."""
+    method = getattr(owner, name)
+
+    def interrupted(*arguments: Any) -> None:
+        monkeypatch.setattr(owner, name, method)
+        if not first:
+            method(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(owner, name, interrupted)
+
+
+# -- Closed ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_close_syncs_what_another_thread_waits_for(
+    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog
+) -> None:
+    """That thread may ask for its sync behind the close, and is told that it is prepared."""
+    prepare(queue, "puts", "one")
+    _, ticket = log.append([b"new"], {}, record(2, 1, name="two"))
+    log.close()
+    assert log.sync() == ticket
+    with open_queue(cut_power(storage, queue)) as again:
+        assert sorted(prepared_ids(again)) == ["one", "two"]
+
+
+def test_a_close_that_cannot_sync_is_told_to_those_who_wait(
+    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog
+) -> None:
+    """The close itself goes on."""
+    prepare(queue, "puts", "one")
+    log.append([b"new"], {}, record(2, 1))
+    with refusing(storage, "sync", ".log", count=1):
+        log.close()
+    with pytest.raises(PoisonedError):
+        log.sync()
+
+
+def test_nothing_is_appended_once_another_process_may_own_the_queue(
+    queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that a thread begins later would take the name of one of the next owner."""
+    prepare(queue, "puts", "one")
+    close = WriteSide.close
+    refused: list[BaseException] = []
+
+    def append_first(side: WriteSide) -> None:
+        with pytest.raises(ClosedError) as caught:
+            log.append([b"late"], {}, record(2, 1))
+        refused.append(caught.value)
+        close(side)
+
+    monkeypatch.setattr(WriteSide, "close", append_first)
+    queue.close()
+    assert refused
+    with pytest.raises(ClosedError):
+        log.append([b"late"], {}, record(3, 1))
+    assert segments(queue) == [1]
+
+
+# -- Replaced --------------------------------------------------------------------------------------------------------
+
+
+def test_an_owner_that_was_replaced_begins_no_segment_and_removes_none(
+    queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segments of the other owner may have the same names, and what they hold was acknowledged."""
+    handle = handle_of(queue)
+
+    def fenced() -> None:
+        raise FencedError("another owner has come")
+
+    prepare(queue, "puts", "old")
+    unused = PreparedLog(handle.storage, handle.directory, handle.queue_id, 2**14, fenced)
+    with pytest.raises(FencedError):
+        unused.append([b"new"], {}, record(1, 1))
+    assert [each.id for each in read_waiting_entries(handle.storage, handle.directory, handle.queue_id).entries] == [
+        "old"
+    ]
+    while segments(queue) != [1, 2]:
+        prepare(queue, "puts", "filler", count=10)
+        queue.abort_prepared("filler")
+    found = log.find("old")
+    assert found is not None
+    log.end("old", found.nonce, OUTCOME_ABORTED, 0)
+    monkeypatch.setattr(log, "_check_fence", fenced)
+    with pytest.raises(FencedError):
+        log.remove_ended()
+    assert segments(queue) == [1, 2]
+    assert not log.has_ended_segments
+
+
+# -- Interrupted -----------------------------------------------------------------------------------------------------
+
+
+def test_an_entry_that_was_written_is_in_doubt_though_its_append_was_interrupted(
+    storage: SimulatedStorage, queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its id could be used again, and after a restart the first one would come back under it."""
+    tx = queue.begin()
+    tx.put(b"new")
+    once(monkeypatch, SegmentWriter, "append", first=False)
+    with pytest.raises(KeyboardInterrupt):
+        tx.prepare("one")
+    assert prepared_ids(queue) == ["one"]
+    later = queue.begin()
+    later.put(b"new")
+    with pytest.raises(TransactionStateError, match="is prepared"):
+        later.prepare("one")
+    queue.abort_prepared("one")
+    with open_queue(kill(storage, queue)) as again:
+        assert prepared_ids(again) == []
+
+
+def test_an_entry_that_was_taken_back_does_not_wait(storage: SimulatedStorage, queue: PersistentQueue) -> None:
+    """Its id is free again."""
+    prepare(queue, "puts", "first")
+    tx = queue.begin()
+    tx.put(b"new")
+    with refusing(storage, "write_at", ".log", KeyboardInterrupt(), count=1), pytest.raises(KeyboardInterrupt):
+        tx.prepare("one")
+    assert prepared_ids(queue) == ["first"]
+    prepare(queue, "puts", "one")
+
+
+@pytest.mark.parametrize("verb", ["close", "__init__"])
+def test_a_segment_that_is_appended_to_is_not_removed_after_an_interrupted_turn(
+    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """What is prepared next is there after a restart."""
+    prepare(queue, "puts", "filler", count=10)
+    queue.abort_prepared("filler")
+    tx = queue.begin()
+    tx.put_many([bytes(1000)] * 10)
+    once(monkeypatch, SegmentWriter, verb, first=True)
+    with pytest.raises(KeyboardInterrupt):
+        tx.prepare("large")
+    log.remove_ended()
+    prepare(queue, "puts", "next")
+    with open_queue(kill(storage, queue)) as again:
+        assert prepared_ids(again) == ["next"]
+
+
+def test_frames_that_another_thread_has_synced_stay_behind_an_interruption(
+    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taking them back would leave a hole below the synced end, and later entries that no sync looks at."""
+    prepare(queue, "puts", "one")
+
+    def synced_meanwhile(file: File, buffers: Sequence[bytes], position: int) -> None:
+        monkeypatch.undo()
+        write_whole(file, buffers, position)
+        writer = log._writer
+        assert writer is not None
+        writer.end = position + sum(map(len, buffers))
+        writer.sync()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(segment_writer, "write_whole", synced_meanwhile)
+    with pytest.raises(KeyboardInterrupt):
+        log.append([b"new"], {}, record(2, 1, name="two"))
+    prepare(queue, "puts", "three")
+    with open_queue(cut_power(storage, queue)) as again:
+        assert sorted(prepared_ids(again)) == ["one", "three", "two"]
+
+
+@pytest.mark.parametrize(
+    "errors", [(OSError(5, "refused"), KeyboardInterrupt()), (KeyboardInterrupt(), OSError(5, ""))]
+)
+def test_frames_that_can_not_be_taken_back_poison_the_log(
+    queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch, errors: tuple[BaseException, ...]
+) -> None:
+    """What is on the disk is unknown: nothing is prepared until the queue is opened again."""
+    prepare(queue, "puts", "one")
+    left = list(errors)
+
+    def refuse(*_: object) -> None:
+        raise left.pop(0)
+
+    with monkeypatch.context() as refusing_all:
+        refusing_all.setattr(segment_writer, "write_whole", refuse)
+        with pytest.raises((KeyboardInterrupt, CommitUnknownError)):
+            log.append([b"new"], {}, record(2, 1, name="two"))
+    assert not left
+    with pytest.raises(PoisonedError):
+        log.append([b"new"], {}, record(2, 1, name="two"))
+
+
+def test_an_interrupted_sync_poisons_the_log(
+    queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one could succeed over what the first one has lost."""
+    prepare(queue, "puts", "one")
+    log.append([b"new"], {}, record(2, 1, name="two"))
+    writer = log._writer
+    assert writer is not None
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(writer, "_check_fence", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            log.sync()
+    with pytest.raises(PoisonedError):
+        log.sync()
