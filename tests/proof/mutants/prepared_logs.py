@@ -11,8 +11,26 @@ PREPARED_LOGS = (
         "ended-not-synced",
         "A commit record ends before the frame that makes its entry void is on the disk.",
         "persistence/prepared_log/prepared_log.py",
-        "        self.remove_ended()\n        self.sync()\n",
-        "        self.remove_ended()\n",
+        "        self.sync()\n        return not self._unwritten\n",
+        "        return not self._unwritten\n",
+        SUITE,
+    ),
+    Mutation(
+        "ends-stay-missing",
+        "What ended without a frame never gets one, and comes back when the outcome log forgets it.",
+        "persistence/prepared_log/prepared_log.py",
+        "            if self._unwritten and not self._is_closed:\n",
+        "            if self._unwritten and self._writer is not None:\n",
+        SUITE,
+    ),
+    Mutation(
+        "moved-without-an-end",
+        "What an opening finds moved is forgotten, so its commit record ends before its segment goes.",
+        "persistence/prepared_log/emptying.py",
+        "        if outcome is None and _is_moved(storage, directory, queue_id, entry, contents[entry.sequence].end):\n"
+        "            outcome = OUTCOME_MOVED\n",
+        "        if outcome is None and _is_moved(storage, directory, queue_id, entry, contents[entry.sequence].end):\n"
+        "            continue\n",
         SUITE,
     ),
     Mutation(

@@ -12,9 +12,9 @@ import pytest
 from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, list_segments
 from holdfast.persistence.filesystem.storage import OsStorage
-from holdfast.persistence.format.constants import HEADER_COPY_POSITIONS
+from holdfast.persistence.format.constants import HEADER_COPY_POSITIONS, OUTCOME_ABORTED, OUTCOME_MOVED
 from holdfast.persistence.prepared_log.emptying import Left, empty
-from holdfast.persistence.prepared_log.entry import Entry
+from holdfast.persistence.prepared_log.entry import Entry, UnwrittenEnd
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry, read_segment
 from holdfast.persistence.segment.batch_file_reader import messages
 from support.builders.segments import QUEUE_ID, ROOM, Segment, nonce
@@ -50,8 +50,8 @@ def emptied(
     misses_puts: bool = False,
 ) -> Left:
     """Empty it; ``void``: numbers of transactions that were decided without an "ended" frame."""
-    decided = [nonce(each) for each in void]
-    return empty(storage or OsStorage(), directory, QUEUE_ID, decided.__contains__, lambda: misses_puts)
+    decided = {nonce(each): OUTCOME_ABORTED for each in void}
+    return empty(storage or OsStorage(), directory, QUEUE_ID, decided.get, lambda: misses_puts)
 
 
 def files(directory: QueueDirectory) -> tuple[list[int], list[str]]:
@@ -109,15 +109,20 @@ def test_on_a_full_disk_the_reserve_makes_room(directory: QueueDirectory) -> Non
 
 def test_without_any_room_segments_stay_and_are_made_durable(directory: QueueDirectory) -> None:
     """Those from the first undecided entry on; what is void in them is known."""
+    found: list[Entry] = []
     for sequence, numbers in ((1, (1,)), (2, (2, 3)), (3, (4,))):
         segment = Segment(directory.prepared, sequence)
         for number in numbers:
             segment.put(number)
-        segment.write()
+        found += segment.read().entries
     left = emptied(directory, FullDisk(directory, cuts=9), void=(1, 3, 4))
     assert [each.id for each in left.entries if isinstance(each, Entry)] == ["t2"]
     assert (list(left.segments), left.last, left.lost) == ([2, 3], 3, [])
-    assert left.void == {nonce(3): 2, nonce(4): 3}
+    times = {each.nonce: each.timestamp_ns for each in found}
+    assert left.void == {
+        nonce(3): UnwrittenEnd(2, OUTCOME_ABORTED, times[nonce(3)]),
+        nonce(4): UnwrittenEnd(3, OUTCOME_ABORTED, times[nonce(4)]),
+    }
     assert files(directory) == ([2, 3], [])
     for sequence, end in left.segments.items():
         assert read_segment(OsStorage(), directory.segment(sequence), QUEUE_ID).end == end
@@ -145,6 +150,7 @@ def test_a_damaged_entry_stays_with_its_segment(directory: QueueDirectory) -> No
     segment.write(start + 40)
     left = emptied(directory)
     assert [(each.id, isinstance(each, DamagedEntry)) for each in left.entries] == [("t1", True)]
+    assert [(key, end.outcome) for key, end in left.void.items()] == [(nonce(2), OUTCOME_MOVED)]
     assert files(directory) == ([1], ["t2"])
 
 

@@ -103,20 +103,21 @@ def test_only_the_nonce_of_an_entry_ends_it(queue: PersistentQueue, log: Prepare
     assert prepared_ids(queue) == ["one"]
 
 
-def test_an_end_without_room_is_durable_once_its_segment_goes(
+def test_an_end_without_room_is_durable_once_there_is_some(
     queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then commit records have to stay pending."""
     prepare(queue, "puts", "one")
+    prepare(queue, "puts", "two")
     found = entry(log, "one")
     with monkeypatch.context() as patched:
         without_room(log, patched)
         end(log, found)
         assert not log.sync_ends()
-    assert prepared_ids(queue) == []
-    begin_segment(queue)
+    assert prepared_ids(queue) == ["two"]
     assert log.sync_ends()
-    assert segments(queue) == [2]
+    with open_queue(kill(handle_of(queue).storage, queue)) as again:
+        assert prepared_ids(again) == ["two"]
 
 
 def test_a_segment_stays_while_something_in_it_is_undecided(queue: PersistentQueue, log: PreparedLog) -> None:

@@ -14,8 +14,9 @@ from holdfast.errors import CorruptionError, DiskFullError
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import MISSING, Storage, write_whole
 from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import OUTCOME_MOVED
 from holdfast.persistence.format.report import Damage
-from holdfast.persistence.prepared_log.entry import Entry, entry_messages
+from holdfast.persistence.prepared_log.entry import Entry, UnwrittenEnd, entry_messages
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry, SegmentContent
 from holdfast.persistence.prepared_log.waiting_entries import read_segments, undecided
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, read_summary
@@ -34,8 +35,8 @@ class Left:
         The largest sequence that was there.
     entries : list of Entry or DamagedEntry
         What is undecided in them.
-    void : dict of bytes to int
-        Entries in them that ended without an "ended" frame: nonce, and sequence.
+    void : dict of bytes to UnwrittenEnd
+        Entries in them that ended without an "ended" frame, by nonce: those that have moved, too.
     lost : list of Damage
         Damage that may have taken entries or outcomes.
     """
@@ -43,7 +44,7 @@ class Left:
     segments: dict[int, int] = field(default_factory=dict)
     last: int = 0
     entries: list[Entry | DamagedEntry] = field(default_factory=list)
-    void: dict[bytes, int] = field(default_factory=dict)
+    void: dict[bytes, UnwrittenEnd] = field(default_factory=dict)
     lost: list[Damage] = field(default_factory=list)
 
 
@@ -51,7 +52,7 @@ def empty(
     storage: Storage,
     directory: QueueDirectory,
     queue_id: bytes,
-    is_void: Callable[[bytes], bool],
+    outcome_of: Callable[[bytes], int | None],
     misses_puts: Callable[[], bool],
 ) -> Left:
     """Empty the prepared log; the caller holds the write lock.
@@ -60,8 +61,8 @@ def empty(
     ----------
     storage, directory, queue_id
         The queue.
-    is_void : callable
-        Whether a transaction was decided, although no "ended" frame says so.
+    outcome_of : callable
+        Returns what became of a transaction although no "ended" frame says so; None: it is undecided.
     misses_puts : callable
         Whether a vote waits for puts that are nowhere.
 
@@ -78,10 +79,13 @@ def empty(
     waiting = undecided(list(contents.values()))
     left.lost = waiting.lost
     for entry in waiting.entries:
-        if is_void(entry.nonce):
-            left.void[entry.nonce] = entry.sequence
-        elif not _is_moved(storage, directory, queue_id, entry, contents[entry.sequence].end):
+        outcome = outcome_of(entry.nonce)
+        if outcome is None and _is_moved(storage, directory, queue_id, entry, contents[entry.sequence].end):
+            outcome = OUTCOME_MOVED
+        if outcome is None:
             left.entries.append(entry)
+        else:
+            left.void[entry.nonce] = UnwrittenEnd(entry.sequence, outcome, entry.timestamp_ns)
     storage.sync_directory(directory.prepared)
     first_kept = min((each.sequence for each in left.entries), default=left.last + 1)
     damaged = [sequence for sequence, content in contents.items() if content.lost]
@@ -94,7 +98,7 @@ def empty(
             _make_durable(storage, content)
             left.segments[sequence] = content.end
     left.lost = left.lost if left.segments else []
-    left.void = {nonce: sequence for nonce, sequence in left.void.items() if sequence in left.segments}
+    left.void = {nonce: end for nonce, end in left.void.items() if end.sequence in left.segments}
     return left
 
 

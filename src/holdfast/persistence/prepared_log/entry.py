@@ -68,6 +68,11 @@ class Entry:
         return self.commit_record.nonce
 
     @property
+    def timestamp_ns(self) -> int:
+        """When the transaction was prepared."""
+        return self.commit_record.timestamp_ns
+
+    @property
     def message_count(self) -> int:
         """Messages of the entry."""
         return self.commit_record.count
@@ -76,6 +81,15 @@ class Entry:
     def frames_bytes(self) -> int:
         """Bytes of the messages with their frames."""
         return self.commit_record_position - self.messages_start
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenEnd:
+    """An "ended" frame that is missing: the segment of its entry, what became of that, and the time for the frame."""
+
+    sequence: int
+    outcome: int
+    timestamp_ns: int
 
 
 def begin_bytes(transaction_id: str) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from holdfast.errors import ClosedError
+from holdfast.errors import ClosedError, DiskFullError
 from holdfast.persistence.filesystem.layout import PREPARED_LOG, QueueDirectory, note_feature
 from holdfast.persistence.filesystem.poison import Poison
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
@@ -21,6 +22,7 @@ from holdfast.persistence.log.file_steps import step_after, step_holding
 from holdfast.persistence.prepared_log.emptying import empty, remove_segment
 from holdfast.persistence.prepared_log.entry import (
     Entry,
+    UnwrittenEnd,
     encode_ended,
     encode_entry,
     entry_messages,
@@ -83,12 +85,12 @@ class PreparedLog:
         self._last = 0
         self._appended = 0
         self._waiting: dict[str, _Waiting] = {}
-        self._unwritten: dict[bytes, int] = {}  # what ended without a frame that says so, and its segment
+        self._unwritten: dict[bytes, UnwrittenEnd] = {}  # what ended without a frame that says so
         self._is_stuck = False
         self._is_closed = False
         self.lost: list[Damage] = []
 
-    def take_over(self, is_void: Callable[[bytes], bool], misses_puts: Callable[[], bool]) -> None:
+    def take_over(self, outcome_of: Callable[[bytes], int | None], misses_puts: Callable[[], bool]) -> None:
         """Take over what an earlier opening has left; see :func:`empty`, whose parameters these are.
 
         Raises
@@ -97,7 +99,7 @@ class PreparedLog:
             It cannot be read, or not be made durable.
         """
         with storage_errors("emptying the prepared log", self._directory.prepared):
-            left = empty(self._storage, self._directory, self._queue_id, is_void, misses_puts)
+            left = empty(self._storage, self._directory, self._queue_id, outcome_of, misses_puts)
         now = time.monotonic()
         self._earlier, self._last, self.lost = left.segments, left.last, left.lost
         self._waiting = {each.id: _Waiting(each, now) for each in left.entries}
@@ -142,8 +144,8 @@ class PreparedLog:
             return entry, self._appended
 
     def _with_room(self, size: int) -> SegmentWriter:
-        """Return the segment for an entry; begin one if it has no room for it, and for the ends of all that wait."""
-        wanted = size + ENDED_BYTES * len(self._waiting)
+        """Return the segment for an entry; begin one if it has no room for it, and for all ends that are to come."""
+        wanted = size + ENDED_BYTES * (len(self._waiting) + len(self._unwritten))
         writer = self._writer
         if writer is not None and writer.has_room(wanted) and not writer.is_released:
             return writer
@@ -223,18 +225,30 @@ class PreparedLog:
             waiting = self._waiting.get(transaction_id)
             if waiting is None or waiting.entry.nonce != nonce:
                 return
-            self._unwritten[nonce] = waiting.entry.sequence
+            self._unwritten[nonce] = UnwrittenEnd(waiting.entry.sequence, outcome, timestamp_ns)
             del self._waiting[transaction_id]
-            writer = self._writer
-            if writer is not None and writer.has_room(ENDED_BYTES):
-                frame = encode_ended(writer.header.salt, writer.synced, timestamp_ns, nonce, outcome)
-                writer.append(frame)
-                self._appended += ENDED_BYTES
-                del self._unwritten[nonce]
+            if self._writer is not None:
+                self._write_ends(self._writer)
+
+    def _write_ends(self, writer: SegmentWriter) -> None:
+        """Append the "ended" frames that are missing; each has room, unless an interruption has one written twice."""
+        for nonce, end in list(self._unwritten.items()):
+            if not writer.has_room(ENDED_BYTES):
+                return
+            writer.append(encode_ended(writer.header.salt, writer.synced, end.timestamp_ns, nonce, end.outcome))
+            self._appended += ENDED_BYTES
+            del self._unwritten[nonce]
 
     def sync_ends(self) -> bool:
-        """Make durable that entries are void; False if some are not yet."""
+        """Make durable that entries are void, and begin a segment for that if there is none; False if some are not yet.
+
+        On a full disk those that an earlier opening has left stay so.
+        """
         self.remove_ended()
+        with self._lock, suppress(DiskFullError):
+            if self._unwritten and not self._is_closed:
+                self._poison.check()
+                self._write_ends(self._with_room(0))
         self.sync()
         return not self._unwritten
 
@@ -267,7 +281,7 @@ class PreparedLog:
                     raise
                 with self._lock:
                     self._earlier.pop(sequence, None)
-                    self._unwritten = {nonce: at for nonce, at in self._unwritten.items() if at != sequence}
+                    self._unwritten = {nonce: end for nonce, end in self._unwritten.items() if end.sequence != sequence}
 
     def _removable(self) -> int | None:
         """Return the oldest segment if nothing in it is undecided; None if there is none, or it is the last one."""

@@ -12,6 +12,7 @@ from holdfast.persistence.groups.group_files import list_groups, progress_reader
 from holdfast.persistence.groups.own_group import OwnGroup
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_writer import LogWriter
+from holdfast.persistence.outcomes.outcome_log import COMMITTED
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.persistence.outcomes.redo import OWN, redo_commit_records
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
@@ -57,12 +58,15 @@ def open_prepared(
     log = PreparedLog(storage, directory, queue_id, copy_bytes_max(file_bytes), writer.check_fence)
     prepared = PreparedFiles(storage, directory, log)
 
-    def is_void(nonce: bytes) -> bool:
-        return pending.find(nonce) is not None or prepared.outcome_log.find_nonce(nonce) is not None
+    def outcome_of(nonce: bytes) -> int | None:
+        if pending.find(nonce) is not None:
+            return COMMITTED
+        known = prepared.outcome_log.find_nonce(nonce)
+        return None if known is None else known.outcome
 
     with storage_errors("clearing", directory.prepared):  # first: a move must not write into what a sync has failed on
         remove_abandoned(storage, directory)
-    log.take_over(is_void, lambda: _has_own_votes(storage, directory, queue_id))
+    log.take_over(outcome_of, lambda: _has_own_votes(storage, directory, queue_id))
     return prepared
 
 

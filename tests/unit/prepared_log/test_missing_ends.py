@@ -1,0 +1,139 @@
+"""Entries that ended without an "ended" frame, in a segment that stays: they get one before all else forgets them."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from holdfast import CommitUnknownError, PersistentQueue
+from holdfast.persistence.filesystem.layout import list_segments
+from holdfast.persistence.outcomes import outcome_log
+from holdfast.persistence.prepared_log.entry import Entry
+from holdfast.persistence.prepared_log.prepared_log import PreparedLog
+from support.builders.handles import handle_of
+from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
+from support.models.prepared_log_model import read_log
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
+
+
+@pytest.fixture(autouse=True)
+def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two outcomes are remembered, so that a few others make a queue forget one."""
+    monkeypatch.setattr(outcome_log, "OUTCOMES_MAX", 2)
+
+
+def log_of(queue: PersistentQueue) -> PreparedLog:
+    """Return the prepared log of an open queue."""
+    return handle_of(queue).require_batches().prepared.log
+
+
+def segments(queue: PersistentQueue) -> list[int]:
+    """Return the sequences of the segments."""
+    return list_segments(handle_of(queue).storage, handle_of(queue).directory)
+
+
+def two_prepared(storage: SimulatedStorage) -> PersistentQueue:
+    """Open a queue, and prepare a first and a second transaction."""
+    queue = open_queue(storage)
+    for name in ("first", "second"):
+        prepare(queue, "puts", name)
+    return queue
+
+
+@contextmanager
+def without_moves(left: SimulatedStorage) -> Iterator[PersistentQueue]:
+    """Open a queue on a full disk: the segment of what is undecided stays."""
+    with refusing(left, "open", ".staging", errno.ENOSPC):
+        queue = open_queue(left)
+    with queue:
+        assert segments(queue) == [1]
+        yield queue
+
+
+def decide_others(queue: PersistentQueue) -> None:
+    """Decide so many transactions of batch files that the outcomes before are forgotten."""
+    for number in range(3):
+        prepare(queue, "puts", f"other-{number}", count=20)
+        queue.abort_prepared(f"other-{number}")
+
+
+def not_ended(storage: SimulatedStorage) -> list[str]:
+    """Return what a second reader of the segments takes for undecided."""
+    found = {path.name: content for path, content in storage.tree().items() if path.parent.name == "prepared"}
+    return [each.id for each in read_log({name: each for name, each in found.items() if each}).not_ended]
+
+
+def test_what_is_aborted_in_an_earlier_segment_is_never_in_doubt_again(storage: SimulatedStorage) -> None:
+    """There was no segment for its frame: the abort begins one."""
+    left = kill(storage, two_prepared(storage))
+    with without_moves(left) as queue:
+        queue.abort_prepared("first")
+        assert segments(queue) == [1, 2]
+        assert not_ended(left.crash_dropping_unsynced()) == ["second"]
+        decide_others(queue)
+        with open_queue(kill(left, queue)) as again:
+            assert prepared_ids(again) == ["second"]
+
+
+def test_an_abort_whose_frame_was_lost_is_never_in_doubt_again(storage: SimulatedStorage) -> None:
+    """The outcome log tells the opening, which cannot write the frame, and forgets it later."""
+    queue = two_prepared(storage)
+    with refusing(storage, "sync", ".log", count=1), pytest.raises(CommitUnknownError):
+        queue.abort_prepared("first")
+    left = cut_power(storage, queue)
+    assert not_ended(left) == ["first", "second"]
+    with without_moves(left) as queue:
+        assert prepared_ids(queue) == ["second"]
+        decide_others(queue)
+        with open_queue(kill(left, queue)) as again:
+            assert prepared_ids(again) == ["second"]
+
+
+def test_what_has_moved_without_its_frame_is_committed_once(storage: SimulatedStorage) -> None:
+    """Its commit record would end, and its entry come back, as the batch file has gone."""
+    queue = two_prepared(storage)
+    found = log_of(queue).find("first")
+    assert isinstance(found, Entry)
+    handle_of(queue).require_batches().move(found)
+    left = cut_power(storage, queue)
+    assert not_ended(left) == ["first", "second"]
+    with without_moves(left) as queue:
+        assert queue.commit_prepared("first") == range(1)
+        decide_others(queue)
+        handle_of(queue).require_write_side()._record_ends.end_all()
+        queue.flush()
+        assert not handle_of(queue).require_write_side().pending_commit_records
+        with open_queue(kill(left, queue)) as again:
+            assert prepared_ids(again) == ["second"]
+            assert waiting(again) == [b"new"]
+
+
+def test_on_a_full_disk_commit_records_wait_for_the_segment_with_their_frames(storage: SimulatedStorage) -> None:
+    """They end once there is space for one."""
+    left = kill(storage, two_prepared(storage))
+    with without_moves(left) as queue:
+        write_side = handle_of(queue).require_write_side()
+        with refusing(left, "allocate", ".log.new", errno.ENOSPC):
+            assert queue.commit_prepared("first") == range(1)
+            write_side._record_ends.end_all()
+            assert segments(queue) == [1]
+        assert len(write_side.pending_commit_records) == 1
+        write_side._record_ends.end_all()
+        assert segments(queue) == [1, 2]
+        assert len(write_side.pending_commit_records) == 0
+
+
+def test_a_closed_log_begins_no_segment(storage: SimulatedStorage) -> None:
+    """It would take the name of one of the next owner."""
+    left = kill(storage, two_prepared(storage))
+    with without_moves(left) as queue:
+        log, found = log_of(queue), log_of(queue).find("first")
+        assert found is not None
+        log.close()
+        log.end("first", found.nonce, 2, 0)
+        assert not log.sync_ends()
+        assert segments(queue) == [1]
