@@ -79,8 +79,16 @@ PREPARED_LOGS = (
         "queue/producer/waiting_batches.py",
         "            self._storage.sync_directory(self._directory.prepared)\n"
         "        except BaseException as error:\n"
-        "            self.prepared.note_leftover()",
-        "            pass\n        except BaseException as error:\n            self.prepared.note_leftover()",
+        "            self.prepared.note_failure(error)",
+        "            pass\n        except BaseException as error:\n            self.prepared.note_failure(error)",
+        SUITE,
+    ),
+    Mutation(
+        "half-a-move-is-forgotten",
+        "The file of a move that was interrupted stays when its entry is decided, and is in doubt later.",
+        "queue/producer/waiting_batches.py",
+        "        leftovers.add(path)  # first",
+        "        # first",
         SUITE,
     ),
     Mutation(

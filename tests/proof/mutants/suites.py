@@ -183,6 +183,7 @@ SUITES = (
         "prepared log",
         "tests/unit/prepared_log",
         "tests/unit/outcomes/test_waiting_puts.py",
+        "tests/unit/producer/test_entries_of_the_prepared_log.py",
         "tests/crash/once_broke/test_prepared_logs_that_once_broke.py",
         "tests/crash/prefixes/test_prepared_logs.py",
         "tests/crash/faults/test_disk_full_transactions.py",

@@ -1,11 +1,17 @@
 """Entries of the prepared log when the disk refuses: committed on a full disk, moved, or ended without a word."""
 
 import errno
+from typing import Any
 
 import pytest
 
-from holdfast import CommitUnknownError
+from holdfast import CommitUnknownError, StorageError
+from holdfast.persistence.filesystem.layout import list_batch_files
+from holdfast.persistence.outcomes import outcome_log
 from holdfast.persistence.prepared_log.entry import Entry
+from holdfast.persistence.prepared_log.prepared_log import PreparedLog
+from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
+from holdfast.queue.producer import waiting_batches
 from support.builders.handles import handle_of
 from support.builders.transactions import kill, open_queue, prepare, prepared_ids, waiting
 from support.processes.log_handlers import text_said
@@ -22,6 +28,24 @@ def test_an_entry_for_which_the_log_has_no_room_becomes_a_part_of_it(storage: Si
         left = kill(storage, queue)
     with open_queue(left) as again:
         assert (waiting(again), prepared_ids(again)) == ([b"new"], [])
+
+
+def test_an_end_that_could_not_be_noted_is_noted_later(
+    storage: SimulatedStorage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One refusal of the disk keeps no commit record for good."""
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+        prepared = handle_of(queue).require_batches().prepared
+
+        def refuse(*_: object) -> None:
+            raise StorageError("refused", path="")
+
+        with monkeypatch.context() as refused:
+            refused.setattr(SegmentWriter, "append", refuse)
+            assert queue.commit_prepared("t") == range(1)
+        assert "the prepared log could not note it" in text_said(caplog)
+        assert prepared.sync()
 
 
 def test_an_entry_that_is_committed_and_cannot_end_is_committed_once(
@@ -60,3 +84,56 @@ def test_a_move_whose_name_cannot_be_synced_leaves_the_entry(
         left = kill(storage, queue)
     with open_queue(left) as again:
         assert again.commit_prepared("t") == range(1)
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_what_a_move_that_was_interrupted_leaves_is_decided_with_its_entry(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, verb: str, is_named: bool
+) -> None:
+    """Else its file is in doubt once more, when its outcome is forgotten."""
+    monkeypatch.setattr(outcome_log, "OUTCOMES_MAX", 2)
+    owner, name = (waiting_batches, "move_entry") if is_named else (PreparedLog, "end")
+    whole = getattr(owner, name)
+
+    def interrupted(*arguments: Any) -> None:
+        if is_named:
+            whole(*arguments)
+        raise KeyboardInterrupt
+
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+        handle = handle_of(queue)
+        batches = handle.require_batches()
+        with refusing(storage, "allocate", "next.data", errno.ENOSPC), monkeypatch.context() as patched:
+            patched.setattr(owner, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                queue.commit_prepared("t")
+        assert list(list_batch_files(storage, handle.directory)) == ["t"]
+        assert isinstance(batches.prepared.log.find("t"), Entry)
+        getattr(queue, f"{verb}_prepared")("t")
+        assert batches.prepared.sync()
+        assert not list_batch_files(storage, handle.directory)
+        for number in range(3):
+            prepare(queue, "puts", f"other-{number}", count=20)
+            queue.abort_prepared(f"other-{number}")
+        handle.require_write_side()._record_ends.end_all()
+        queue.flush()
+        left = kill(storage, queue)
+    with open_queue(left) as again:
+        assert (waiting(again), prepared_ids(again)) == ([b"new"] if verb == "commit" else [], [])
+
+
+def test_an_interrupted_move_leaves_no_file(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it gets so far as to remove it; and no move that failed keeps commit records from ending."""
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+        batches = handle_of(queue).require_batches()
+        entry = batches.prepared.log.find("t")
+        assert isinstance(entry, Entry)
+        with refusing(storage, "close", ".staging", KeyboardInterrupt(), count=1), pytest.raises(KeyboardInterrupt):
+            batches.move(entry)
+        assert not list_batch_files(storage, handle_of(queue).directory)
+        with refusing(storage, "open", ".staging", errno.ENOSPC), pytest.raises(StorageError):
+            batches.move(entry)
+        assert batches.prepared.sync()

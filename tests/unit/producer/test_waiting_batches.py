@@ -105,6 +105,38 @@ def test_a_committed_batch_that_cannot_be_removed_is_committed_once(
     assert ORDERS / "prepared" / "t.batch" not in left.tree()
 
 
+def test_a_committed_batch_that_cannot_be_removed_keeps_decisions_open_until_it_has_gone(
+    storage: SimulatedStorage,
+) -> None:
+    """Who looks for what is in doubt finds it, and removes it."""
+    with open_queue(storage) as queue:
+        prepare_in_file(queue)
+        with refusing(storage, "remove", "t.batch"):
+            assert queue.commit_prepared("t") == range(1)
+        prepared = handle_of(queue).require_batches().prepared
+        assert not prepared.sync()
+        assert prepared_ids(queue) == []
+        assert prepared.sync()
+
+
+def test_a_removal_is_durable_although_others_were_synced_just_before_it(storage: SimulatedStorage) -> None:
+    """That sync was taken for this one's, and after a loss of power the batch was there again."""
+    with open_queue(storage) as queue:
+        prepare_in_file(queue)
+        prepared = handle_of(queue).require_batches().prepared
+
+        def sync_first(verb: str, path: Path) -> None:
+            if verb == "remove" and path.name == "t.batch":
+                storage.before_verb = None
+                assert prepared.sync()
+
+        storage.before_verb = sync_first
+        queue.commit_prepared("t")
+        assert storage.before_verb is None
+        assert prepared.sync()
+        assert ORDERS / "prepared" / "t.batch" not in storage.crash_dropping_unsynced().tree()
+
+
 def test_a_committed_batch_whose_file_is_gone_is_committed(
     storage: SimulatedStorage, caplog: pytest.LogCaptureFixture
 ) -> None:

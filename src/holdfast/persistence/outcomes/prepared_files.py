@@ -34,6 +34,8 @@ class PreparedFiles:
         As above.
     outcome_log : OutcomeLog
         The memory of transactions that were decided here.
+    leftovers : set of Path
+        Batch files that may be there and have to go: of what is in the log, or in the prepared log, too.
     removals : Poison
         Set when a sync has failed: the removal of a batch may not survive a power cut.
     """
@@ -44,33 +46,41 @@ class PreparedFiles:
         self._directory = directory
         self._sync_lock = threading.Lock()
         self._has_removed = False
-        self._has_leftovers = False
+        self._has_failed = False
+        self.leftovers: set[Path] = set()
         self.outcome_log = OutcomeLog(storage, directory.outcome_log)
         self.removals = Poison("the removal of prepared batches", directory.prepared)
 
     def drop(self, batch: Waiting, outcome: int) -> None:
         """Remove a batch that was decided."""
-        if isinstance(batch, Entry):
-            self.log.end(batch.id, batch.nonce, outcome, batch.commit_record.timestamp_ns)
-        else:
-            self.drop_file(batch.path)
+        record = batch.commit_record
+        self.drop_named(record.id, record.nonce, outcome, record.timestamp_ns)
+
+    def drop_named(self, transaction_id: str, nonce: bytes, outcome: int, timestamp_ns: int) -> None:
+        """Remove the batch of an id: its entry, or its file; both if a move was cut short."""
+        path = self._directory.batch_file(transaction_id)
+        if self.log.find(transaction_id) is None or path in self.leftovers:
+            self.drop_file(path)
+        self.log.end(transaction_id, nonce, outcome, timestamp_ns)
 
     def drop_file(self, path: Path) -> None:
         """Remove a batch file."""
         with storage_errors("removing a batch", path), suppress(*MISSING):
             self._storage.remove(path)
         self.note_removed()
+        self.leftovers.discard(path)
 
     def note_removed(self) -> None:
         """Note that a batch file has gone, though not durably so before :meth:`sync`."""
         self._has_removed = True
 
-    def note_leftover(self) -> None:
-        """Note that a batch could not be removed: the next opening does it, and until then nothing is durable."""
-        self._has_leftovers = True
+    def note_failure(self, error: BaseException) -> None:
+        """Note that a sync of the directory has failed: a second one proves nothing, so nothing is durable any more."""
+        self._has_failed = True
+        self.removals.set(error)
 
     def sync(self) -> bool:
-        """Make durable what was removed and remembered; False if something could not be removed."""
+        """Make durable what was removed and remembered; False as long as something could not be removed."""
         self.outcome_log.sync()
         with self._sync_lock:
             if self._has_removed:
@@ -79,7 +89,6 @@ class PreparedFiles:
                     with storage_errors("syncing", self._directory.prepared):
                         self._storage.sync_directory(self._directory.prepared)
                 except BaseException as error:
-                    self._has_leftovers = True  # never sync again what a sync has failed on
-                    self.removals.set(error)
+                    self.note_failure(error)
                     raise
-        return self.log.sync_ends() and not self._has_leftovers
+        return self.log.sync_ends() and not self.leftovers and not self._has_failed

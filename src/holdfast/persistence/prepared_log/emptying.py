@@ -134,10 +134,10 @@ def move_entry(
         summary = writer.finish(record)
         writer.sync()
         writer.move(path)
+        writer.close()
     except BaseException:
         writer.discard()
         raise
-    writer.close()
     return replace(summary, path=path)
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.errors import CorruptionError, DiskFullError, Full, HoldfastError, TransactionStateError
+from holdfast.errors import CorruptionError, DiskFullError, Full, HoldfastError, StorageError, TransactionStateError
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
@@ -272,13 +272,11 @@ class WaitingBatches:
         except DiskFullError:
             return self._adopt(summary)
         self._sound.discard(summary.commit_record.nonce)
-        self.prepared.note_removed()
         try:
-            self._storage.remove(summary.path)
-        except OSError as error:  # it is committed: its record stays pending, and the next opening removes this
-            if not isinstance(error, MISSING):
-                self.prepared.note_leftover()
-                log_later(logging.WARNING, "%s is committed and could not be removed: %s", summary.path, error)
+            self.prepared.drop_file(summary.path)
+        except StorageError as error:  # it is committed: its record stays pending, and whoever finds this removes it
+            self.prepared.leftovers.add(summary.path)
+            log_later(logging.WARNING, "%s is committed and could not be removed: %s", summary.path, error)
         return offsets
 
     def _commit_entry(self, entry: Entry) -> range:
@@ -292,8 +290,7 @@ class WaitingBatches:
             return self._adopt(self.move(entry))
         try:
             self.prepared.drop(entry, OUTCOME_COMMITTED)
-        except HoldfastError as error:  # it is committed: its record stays pending, and the next opening removes this
-            self.prepared.note_leftover()
+        except HoldfastError as error:  # it is committed: its record stays pending until the frame is there
             log_later(logging.WARNING, "%s is committed, and the prepared log could not note it: %s", entry.id, error)
         return offsets
 
@@ -309,21 +306,26 @@ class WaitingBatches:
         CommitUnknownError
             The sync of the name failed.
         """
-        log = self.prepared.log
-        with storage_errors("moving a prepared transaction", entry.path):
-            summary = move_entry(self._storage, self._directory, self._queue_id, entry, log.messages(entry))
+        log, leftovers, path = self.prepared.log, self.prepared.leftovers, self._directory.batch_file(entry.id)
+        leftovers.add(path)  # first: an interruption leaves the entry, and perhaps the file
+        try:
+            with storage_errors("moving a prepared transaction", entry.path):
+                summary = move_entry(self._storage, self._directory, self._queue_id, entry, log.messages(entry))
+        except HoldfastError:
+            leftovers.discard(path)
+            raise
         try:
             self._storage.sync_directory(self._directory.prepared)
         except BaseException as error:
-            self.prepared.note_leftover()  # the file may be there again, so what is committed stays pending
-            self.prepared.removals.set(error)
+            self.prepared.note_failure(error)  # the file may be there again, so what is committed stays pending
             with suppress(OSError):
                 self._storage.remove(summary.path)
             if not isinstance(error, OSError):
                 raise
             raise commit_unknown("moving a prepared transaction", summary.path, error) from error
         self._sound.add(entry.nonce)
-        log.end(entry.id, entry.nonce, OUTCOME_MOVED, entry.commit_record.timestamp_ns)
+        log.end(entry.id, entry.nonce, OUTCOME_MOVED, entry.timestamp_ns)
+        leftovers.discard(path)
         return summary
 
     def commit_staged(self, nonce: bytes, session: int, *, has_id: bool = True) -> tuple[range, bool] | None:
@@ -428,9 +430,7 @@ class WaitingBatches:
         outcome_log = self.prepared.outcome_log
         outcome_log.note(transaction_id, nonce, OUTCOME_ABORTED, range(0), timestamp_ns)
         outcome_log.sync()
-        if self.prepared.log.find(transaction_id) is None:
-            self.prepared.drop_file(self._directory.batch_file(transaction_id))
-        self.prepared.log.end(transaction_id, nonce, OUTCOME_ABORTED, timestamp_ns)
+        self.prepared.drop_named(transaction_id, nonce, OUTCOME_ABORTED, timestamp_ns)
         self._sound.discard(nonce)
         self.prepared.sync()
 
