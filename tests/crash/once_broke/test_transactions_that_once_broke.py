@@ -43,7 +43,7 @@ def test_a_prepared_file_that_cannot_be_removed_is_committed_once(storage: Simul
     """The log has decided it: it is not in doubt any more, and no verdict does anything."""
     with open_queue(storage, "a", POLICY) as queue:
         tx = queue.begin()
-        tx.put(b"new")
+        tx.put_stream([b"new"])
         tx.ack(tx.receive(timeout=0))
         tx.prepare("t")
         storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"remove"}))
@@ -126,14 +126,18 @@ def test_an_error_after_a_commit_does_not_say_that_nothing_happened(
         assert state is State.UNKNOWN or is_committed == (state is State.COMMITTED)
 
 
+@pytest.mark.parametrize("in_file", [False, True])
 @pytest.mark.parametrize("at", range(1, 6))
 def test_an_interrupted_prepare_never_leaves_puts_without_their_acknowledgements(
-    storage: SimulatedStorage, at: int
+    storage: SimulatedStorage, at: int, in_file: bool
 ) -> None:
     """The vote was let go of while the file in ``prepared/`` stayed."""
     queue = open_queue(storage, "a", POLICY)
     tx = queue.begin()
-    tx.put(b"new")
+    if in_file:
+        tx.put_stream([b"new"])
+    else:
+        tx.put(b"new")
     tx.ack(tx.receive(timeout=0))
     storage.faults = FaultPlan(at, KeyboardInterrupt(), verbs=frozenset({"sync_directory"}))
     with suppress(KeyboardInterrupt):
@@ -148,7 +152,7 @@ def test_an_abort_whose_directory_could_not_be_synced_stays_an_abort(storage: Si
     """Its file comes back after the loss of power, without its vote; what is remembered says what became of it."""
     queue = open_queue(storage, "a", POLICY)
     tx = queue.begin()
-    tx.put(b"new")
+    tx.put_stream([b"new"])
     tx.ack(tx.receive(timeout=0))
     tx.prepare("t")
     storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}))
