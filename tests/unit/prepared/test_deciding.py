@@ -4,6 +4,7 @@ import pytest
 
 from holdfast import CommitUnknownError, PersistentQueue, PoisonedError, TransactionNotFoundError, TransactionStateError
 from holdfast.queue.engine.coordinators import Outcome
+from holdfast.queue.prepared.outcome_memory import OutcomeMemory
 from holdfast.queue.prepared.own_votes import OwnVotes
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from support.builders.clocks import FakeClock
@@ -123,3 +124,38 @@ def test_a_joint_abort_refuses_once_the_removal_of_a_part_may_be_lost(storage: S
             queue.joint_commits.abort("app", 1)
         with pytest.raises(PoisonedError):
             queue.joint_commits.abort("app", 1)
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [("entry", [3]), ("file", [20_000]), ("copied file", [3])])
+def test_a_commit_that_was_interrupted_is_told_to_who_asks_again(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, kind: str, sizes: list[int]
+) -> None:
+    """What waited is gone and the outcome is not noted yet. An earlier transaction of the same id does not answer."""
+
+    def prepare_one() -> None:
+        tx = queue.begin()
+        if kind == "copied file":
+            tx.put_stream([bytes(sizes[0])])
+        else:
+            tx.put_many([bytes(size) for size in sizes])
+        tx.prepare("daily")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with open_queue(storage) as queue:
+        prepare_one()
+        assert queue.commit_prepared("daily") == range(1)
+        prepare_one()
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(OutcomeMemory, "note_batch", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                queue.commit_prepared("daily")
+        assert prepared_ids(queue) == []
+        assert queue.commit_prepared("daily") == range(1, 2)
+        with pytest.raises(TransactionStateError, match="was committed"):
+            queue.abort_prepared("daily")
+        left = kill(storage, queue)
+    with open_queue(left) as again:
+        assert again.commit_prepared("daily") == range(1, 2)
+        assert len(waiting(again)) == 2

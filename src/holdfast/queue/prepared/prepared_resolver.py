@@ -207,6 +207,7 @@ class PreparedResolver:
             return found
         if found is not None and (found.part_of is not None or not self._resolve(found)):
             raise _decided_elsewhere(self._handle, found)
+        self._note_pending(transaction_id)
         known = self._memory.outcome_log(transaction_id, nonce, is_committed=outcome == COMMITTED)
         if known is None:
             raise TransactionNotFoundError(
@@ -216,6 +217,16 @@ class PreparedResolver:
             )
         self._votes.make_durable(known.nonce)
         return known
+
+    def _note_pending(self, transaction_id: str) -> None:
+        """Note the commit of an id whose own thread was interrupted before it did: its commit record is pending."""
+        side = self._handle.write_side
+        named = [] if side is None else [each for each in side.pending_commit_records if each.id == transaction_id]
+        for record in named:
+            known = self._memory.find(transaction_id, None)
+            is_latest = known is None or known.timestamp_ns <= record.timestamp_ns
+            if record.is_remembered and is_latest and self._handle.require_write_side().has_decided(record.nonce):
+                self._memory.note_batch(record, record.offsets)
 
     def _commit(self, found: Found, *, is_asked: bool) -> range:
         """Commit a transaction that this handle may commit; remember it if it was requested by id."""
@@ -285,11 +296,7 @@ class PreparedResolver:
         if write_side is None or batches is None:
             return False
         is_committed = write_side.has_decided(found.nonce)
-        if is_committed:
-            commit_record = write_side.pending_commit_records.find(found.nonce)
-            if commit_record is not None and commit_record.is_remembered:
-                self._memory.note_batch(commit_record, commit_record.offsets)
-        else:
+        if not is_committed:
             known = batches.prepared.outcome_log.find_nonce(found.nonce) if found.batch is not None else None
             if known is None:
                 return False
