@@ -1,9 +1,11 @@
-"""``python -m proof.bit_flips``: flips every bit of two small queues, one at a time, and judges what comes of it."""
+"""``python -m proof.bit_flips``: flips every bit of small queues, one at a time, and judges what comes of it."""
 
 from __future__ import annotations
 
 import click
 
+from proof.bit_flips.oracle import Oracle
+from proof.bit_flips.prepared_log import PreparedOracle, build_prepared
 from proof.bit_flips.run import Flips, quiet
 from proof.bit_flips.victim import build, build_merged
 from proof.memory_limit import limit_memory
@@ -21,7 +23,7 @@ def main(every: int, first: int, only: str) -> None:
     """Flip bits, print what was covered, and exit with 1 where a promise was broken."""
     run = Run("bit-flips")
     with quiet():
-        flips = Flips(build(), build_merged())
+        flips = Flips(Oracle(build()), Oracle(build_merged()), PreparedOracle(build_prepared()))
         limit_memory(MEMORY_BYTES)
         flips.run(every=every, first=first, only=only)
     for line in flips.lines():

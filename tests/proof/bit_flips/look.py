@@ -123,13 +123,14 @@ def look(victim: Victim, storage: SimulatedStorage, group: str, *, decide: bool)
         is_paused = queue.stats().paused is not None
         if is_paused:
             queue.resume()
-        own = _take_all(queue)
+        own = take_all(queue)
         depth = queue.qsize()
         decided = _decide(queue) if decide else None
         return Seen(own, decided, depth, is_paused, queue.recovery, rebuilt)
 
 
-def _take_all(queue: PersistentQueue) -> Shown:
+def take_all(queue: PersistentQueue) -> Shown:
+    """Take and finish what a group is given, until nothing is left."""
     rows: list[Row] = []
     dead = _dead(queue)
     while True:
@@ -172,7 +173,7 @@ def _decide(queue: PersistentQueue) -> OutcomeEntry:
         joint_version = queue.joint_commits.latest(APPLICATION)
     except CorruptionError:
         joint_version = None
-    after = _take_all(queue)
+    after = take_all(queue)
     next_offset = queue.put(b"after")
     assert queue.get(timeout=0) == b"after", "what is put behind the damage comes"
     return OutcomeEntry(prepared, offsets, after, committed, aborted, joint_version, next_offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from holdfast import Damage, RecoveryReport, VerifyReport, verify
 from proof.bit_flips.look import Beside, OutcomeEntry, Seen, Shown, look, look_beside
@@ -23,11 +24,26 @@ class Verdict:
     lost_count: int
 
 
+class Judge(Protocol):
+    """Judges flips in one queue.
+
+    Attributes
+    ----------
+    victim : Victim
+        The queue.
+    """
+
+    victim: Victim
+
+    def judge(self, region: Region, storage: SimulatedStorage, *, thorough: bool) -> Verdict:
+        """Judge a disk on which one bit of a region is flipped; raises AssertionError with what does not hold."""
+
+
 class Oracle:
     """Judges flips against what the same queue shows without one."""
 
     def __init__(self, victim: Victim) -> None:
-        self._victim = victim
+        self.victim = victim
         self._whole: dict[str, Seen] = {}
         self._beside: dict[str, Beside] = {}
         for group in (DEFAULT, AUDIT):
@@ -51,9 +67,9 @@ class Oracle:
         group = region.path.parent.name if region.path.parent.name == AUDIT else DEFAULT
         if thorough or region.path.suffix not in (".position", ".batch"):
             other = AUDIT if group == DEFAULT else DEFAULT
-            _check_beside(region, look_beside(self._victim, storage, other), self._beside[other])
+            _check_beside(region, look_beside(self.victim, storage, other), self._beside[other])
         is_part_of_it = region.path.name in ("decided", "joint.json", "pause.json") or region.path.suffix == ".batch"
-        seen = look(self._victim, storage, group, decide=thorough or is_part_of_it)
+        seen = look(self.victim, storage, group, decide=thorough or is_part_of_it)
         _Judgement(region, report, seen, self._whole[group]).check()
         return Verdict(not report.ok, len(region.lost))
 

@@ -19,15 +19,20 @@ from holdfast.persistence.format.constants import (
     HEADER_COPY_POSITIONS,
     HEADER_CRC,
     HEADER_PREFIX,
+    PREPARED_HEADER_REST,
+    SYNCED_END,
+    SYNCED_END_POSITION,
     WRITE_MARK_BYTES,
 )
-from holdfast.persistence.format.file_header import DataFileHeader, block_copies
+from holdfast.persistence.format.file_header import DataFileHeader, SegmentHeader, block_copies
+from holdfast.persistence.prepared_log.segment_reader import synced_end
 from proof.bit_flips.victim import Victim, frames_of
 
 SAMPLE_BYTES = 64
 """In bytes without a meaning: one bit of so many bytes is flipped, eight of each sector of 512 bytes."""
 
 HEADER_USED_BYTES = HEADER_PREFIX.size + DATA_HEADER_REST.size
+SEGMENT_HEADER_USED_BYTES = HEADER_PREFIX.size + PREPARED_HEADER_REST.size
 NOTHING_MEANT = (".lock", ".reserve", "next.position")
 """Files that nobody reads for what they hold; so are position files before a group's last one."""
 
@@ -91,6 +96,8 @@ def regions(victim: Victim) -> list[Region]:
             found.append(Region(path, "locks, reserves, old progress", HARMLESS, range(len(content))))
         elif path.suffix in (".data", ".batch"):
             found += _data_file(victim, path, content)
+        elif path.suffix == ".log":
+            found += _segment(path, content)
         elif path.suffix == ".position":
             found += _position_file(path, content)
         elif path.name == "write.mark":
@@ -114,6 +121,7 @@ def _data_file(victim: Victim, path: Path, content: bytes) -> Iterator[Region]:
     is_batch = path.suffix == ".batch"
     kind = "prepared batch" if is_batch else "data files"
     yield from _header(path, kind)
+    yield _between_headers(path, kind)
     for where, offset in frames_of(content, victim.storage, path):
         lost = frozenset[int]() if is_batch or offset is None else frozenset({offset})
         yield Region(path, kind, "frame", where, lost)
@@ -123,6 +131,7 @@ def _merged_file(victim: Victim, path: Path, content: bytes, first: int) -> Iter
     """Yield its regions: of a damaged frame only its neighbours tell which messages it may have been."""
     kind = "merged data files"
     yield from _header(path, kind)
+    yield _between_headers(path, kind)
     frames = frames_of(content, victim.storage, path)
     following = victim.data_files[victim.data_files.index(path) + 1]
     end = DataFileHeader.decode(block_copies(victim.files()[following]), str(following)).first_offset
@@ -133,19 +142,37 @@ def _merged_file(victim: Victim, path: Path, content: bytes, first: int) -> Iter
         first = stop if offset is None else offset + 1
 
 
+def _segment(path: Path, content: bytes) -> Iterator[Region]:
+    """Yield its regions: without the synced end, the marks in the frames tell how far it was synced."""
+    kind = "segments of the prepared log"
+    yield from _header(path, kind, SEGMENT_HEADER_USED_BYTES)
+    start, end = SYNCED_END_POSITION, SYNCED_END_POSITION + SYNCED_END.size
+    first, second = HEADER_COPY_POSITIONS
+    yield Region(path, kind, HARMLESS, range(first + HEADER_BLOCK_BYTES, start))
+    yield Region(path, kind, WITNESS, range(start, end))
+    yield Region(path, kind, HARMLESS, range(end, second))
+    used = synced_end(content[:FRAMES_START], SegmentHeader.decode(block_copies(content), str(path)).salt)
+    yield Region(path, kind, "frames", range(FRAMES_START, used))
+    yield Region(path, kind, HARMLESS, range(used, len(content)))
+
+
 def _position_file(path: Path, content: bytes) -> Iterator[Region]:
     yield from _header(path, "position files")
+    yield _between_headers(path, "position files")
     end = -(-len(content.rstrip(b"\0")) // ENTRY.size) * ENTRY.size
     yield Region(path, "position files", "entries", range(FRAMES_START, end - ENTRY.size))
     yield Region(path, "position files", WITNESS, range(end - ENTRY.size, end))
     yield Region(path, "position files", HARMLESS, range(end, len(content)))
 
 
-def _header(path: Path, kind: str) -> Iterator[Region]:
+def _header(path: Path, kind: str, used_bytes: int = HEADER_USED_BYTES) -> Iterator[Region]:
     for at in HEADER_COPY_POSITIONS:
         end = at + HEADER_BLOCK_BYTES
-        yield Region(path, kind, "header", range(at, at + HEADER_USED_BYTES))
-        yield Region(path, kind, PADDING, range(at + HEADER_USED_BYTES, end - HEADER_CRC.size))
+        yield Region(path, kind, "header", range(at, at + used_bytes))
+        yield Region(path, kind, PADDING, range(at + used_bytes, end - HEADER_CRC.size))
         yield Region(path, kind, "header", range(end - HEADER_CRC.size, end))
+
+
+def _between_headers(path: Path, kind: str) -> Region:
     first, second = HEADER_COPY_POSITIONS
-    yield Region(path, kind, HARMLESS, range(first + HEADER_BLOCK_BYTES, second))
+    return Region(path, kind, HARMLESS, range(first + HEADER_BLOCK_BYTES, second))

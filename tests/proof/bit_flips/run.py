@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import PersistentQueue
-from proof.bit_flips.oracle import Oracle
+from proof.bit_flips.oracle import Judge
 from proof.bit_flips.places import SAMPLE_BYTES, Region, regions
-from proof.bit_flips.victim import Victim
 from support.builders.small_queues import tiny_files_allowed
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -54,7 +53,7 @@ class Violation:
 
 
 class Flips:
-    """All flips of some queues.
+    """All flips of some queues, each with its judge.
 
     Attributes
     ----------
@@ -62,9 +61,9 @@ class Flips:
         Empty where every promise holds.
     """
 
-    def __init__(self, *victims: Victim) -> None:
+    def __init__(self, *judges: Judge) -> None:
         self.violations: list[Violation] = []
-        self._victims = victims
+        self._judges = judges
         self._counts: Counter[tuple[str, str]] = Counter()
         self._seconds = 0.0
         self._every = 1
@@ -79,21 +78,19 @@ class Flips:
         started = time.perf_counter()
         self._every = every
         number = -1
-        for victim in self._victims:
-            oracle, contents = Oracle(victim), victim.files()
+        for judge in self._judges:
+            victim, contents = judge.victim, judge.victim.files()
             for region in regions(victim):
-                if only not in str(region.path):
+                if only not in str(region.path) or not victim.flips(region.path):
                     continue
                 for at, bit in region.bits():
                     number += 1
                     if number % every == first % every:
-                        self._flip(victim, oracle, region, contents[region.path], at, bit, number // every)
+                        self._flip(judge, region, contents[region.path], at, bit, number // every)
         self._seconds += time.perf_counter() - started
 
-    def _flip(
-        self, victim: Victim, oracle: Oracle, region: Region, content: bytes, at: int, bit: int, number: int
-    ) -> None:
-        storage = victim.copy()
+    def _flip(self, judge: Judge, region: Region, content: bytes, at: int, bit: int, number: int) -> None:
+        storage = judge.victim.copy()
         file = storage.open(region.path)
         file.write_at((bytes((content[at] ^ 1 << bit,)),), at)
         file.sync()
@@ -102,10 +99,10 @@ class Flips:
         if number % COLLECT_EVERY == 0:
             gc.collect()
         try:
-            verdict = oracle.judge(region, storage, thorough=number % THOROUGH_EVERY == 0)
+            verdict = judge.judge(region, storage, thorough=number % THOROUGH_EVERY == 0)
         except Exception as error:  # of any kind: no flip may make anything raise what the caller cannot expect
             name = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            self.violations.append(Violation(victim.title, region.path, at, bit, region.part, f"{name}{error}"))
+            self.violations.append(Violation(judge.victim.title, region.path, at, bit, region.part, f"{name}{error}"))
             self._counts[region.kind, "violations"] += 1
             return
         self._counts[region.kind, "detected" if verdict.detected else "harmless"] += 1

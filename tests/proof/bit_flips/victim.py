@@ -68,6 +68,8 @@ class Victim:
         In the order of the log.
     file_bytes : int
         How large its next one becomes.
+    flipped : tuple of str
+        Parts of the paths of the files that are flipped: the first queue has the others, too. Empty: all.
     """
 
     title: str
@@ -75,10 +77,15 @@ class Victim:
     now_ns: int
     data_files: tuple[Path, ...]
     file_bytes: int
+    flipped: tuple[str, ...] = ()
 
     def files(self) -> dict[Path, bytes]:
         """Return all files with what they hold."""
         return {path: content for path, content in self.storage.tree().items() if content is not None}
+
+    def flips(self, path: Path) -> bool:
+        """Whether the bits of a file are flipped."""
+        return not self.flipped or any(part in str(path) for part in self.flipped)
 
     def copy(self) -> SimulatedStorage:
         """Return the same disk, to be changed."""
@@ -142,7 +149,7 @@ def build() -> Victim:
         _deliveries(audit)
         audit.pause(None, PAUSE_REASON)
         clock.advance(1)
-    return _closed("three data files", storage, clock, 3, FILE_BYTES)
+    return closed("three data files", storage, clock, 3, FILE_BYTES)
 
 
 def build_merged() -> Victim:
@@ -159,13 +166,22 @@ def build_merged() -> Victim:
         done = queue.compact()
         assert done.merged_count == 1, f"nothing was merged: {done}"
         _transactions(queue, clock)
-    return _closed("a merged data file", storage, clock, 2, MERGED_FILE_BYTES)
+    flipped = ("/data/", "dead-", "queue.json", "group.json", "write.mark")
+    return closed("a merged data file", storage, clock, 2, MERGED_FILE_BYTES, flipped)
 
 
-def _closed(title: str, storage: SimulatedStorage, clock: FakeClock, file_count: int, file_bytes: int) -> Victim:
+def closed(
+    title: str,
+    storage: SimulatedStorage,
+    clock: FakeClock,
+    file_count: int,
+    file_bytes: int,
+    flipped: tuple[str, ...] = (),
+) -> Victim:
+    """Return a queue that was closed with so many data files."""
     names = storage.list(ROOT / "data")
     assert len(names) == file_count, f"{file_count} data files were to be left, not {names}"
-    return Victim(title, storage, clock.time_ns(), tuple(ROOT / "data" / name for name in names), file_bytes)
+    return Victim(title, storage, clock.time_ns(), tuple(ROOT / "data" / name for name in names), file_bytes, flipped)
 
 
 def _finish_but(queue: PersistentQueue, count: int, dead: tuple[int, ...], given_back: tuple[int, ...]) -> None:
@@ -218,7 +234,7 @@ def _transactions(queue: PersistentQueue, clock: FakeClock) -> None:
 
 
 def _stream(transaction: Transaction, offset: int) -> None:
-    """Put message ``offset`` by a batch file; the segments of the prepared log have a test of their own."""
+    """Put message ``offset`` by a batch file; small puts would wait in the prepared log."""
     transaction.put_stream([payload(offset)], headers=headers(offset))
 
 
