@@ -1,6 +1,7 @@
 """Entries of the prepared log when the disk refuses: committed on a full disk, moved, or ended without a word."""
 
 import errno
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
 from holdfast.queue.producer import waiting_batches
 from support.builders.handles import handle_of
-from support.builders.transactions import kill, open_queue, prepare, prepared_ids, waiting
+from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
 from support.processes.log_handlers import text_said
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
@@ -137,3 +138,30 @@ def test_an_interrupted_move_leaves_no_file(storage: SimulatedStorage, monkeypat
         with refusing(storage, "open", ".staging", errno.ENOSPC), pytest.raises(StorageError):
             batches.move(entry)
         assert batches.prepared.sync()
+
+
+def test_a_move_writes_into_nothing_that_an_earlier_one_has_left(storage: SimulatedStorage) -> None:
+    """A sync has failed on it, so a second one could succeed over bytes that are lost."""
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+        batches = handle_of(queue).require_batches()
+        entry = batches.prepared.log.find("t")
+        assert isinstance(entry, Entry)
+        failed: list[str] = []
+
+        def fail(verb: str, path: Path) -> None:
+            if path.suffix == ".staging" and (verb == "sync" or (failed and verb == "remove")):
+                failed.append(verb)
+                raise OSError(errno.EIO, "refused", str(path))
+
+        storage.before_verb = fail
+        with pytest.raises(StorageError):
+            batches.move(entry)
+        storage.before_verb = None
+        assert failed == ["sync", "remove"]
+        batches.move(entry)
+        assert batches.prepared.sync()
+        left = cut_power(storage, queue)
+    with open_queue(left) as again:
+        assert again.commit_prepared("t") == range(1)
+        assert waiting(again) == [b"new"]

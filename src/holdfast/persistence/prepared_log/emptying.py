@@ -20,7 +20,7 @@ from holdfast.persistence.prepared_log.entry import Entry, UnwrittenEnd, entry_m
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry, SegmentContent
 from holdfast.persistence.prepared_log.waiting_entries import read_segments, undecided
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, read_summary
-from holdfast.persistence.segment.staged_file import stage
+from holdfast.persistence.segment.staged_file import stage, staged_path
 
 
 @dataclass(slots=True)
@@ -127,6 +127,8 @@ def move_entry(
     """
     path = directory.batch_file(entry.id)
     record: CommitRecord = replace(entry.commit_record, waiting_file=f"{directory.prepared.name}/{path.name}")
+    with suppress(*MISSING):  # what an earlier attempt has left: a sync may have failed on it
+        storage.remove(staged_path(directory, entry.nonce))
     writer = stage(storage, directory, entry.nonce, queue_id)
     try:
         for payload, headers in messages:

@@ -274,7 +274,7 @@ class WaitingBatches:
         self._sound.discard(summary.commit_record.nonce)
         try:
             self.prepared.drop_file(summary.path)
-        except StorageError as error:  # it is committed: its record stays pending, and whoever finds this removes it
+        except StorageError as error:  # it is committed: its record stays pending until this has gone
             self.prepared.leftovers.add(summary.path)
             log_later(logging.WARNING, "%s is committed and could not be removed: %s", summary.path, error)
         return offsets
