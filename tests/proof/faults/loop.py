@@ -16,6 +16,7 @@ from proof.faults.deciding import OPENINGS, TRANSACTIONS
 from proof.faults.in_operation import Ground, Trial, cases, survey
 from proof.faults.in_recovery import PLACE_DISKS_MAX, Place, Recoveries, lefts
 from proof.faults.operation import Operation
+from proof.faults.preparing import IN_THE_LOG
 from proof.faults.views import Viewer
 from proof.faults.working import PUTS, TAKES, WHOLE
 from proof.faults.world import POLICIES, repeatable_bytes
@@ -23,7 +24,7 @@ from support.builders.handles import no_passes
 
 Result = TypeVar("Result")
 
-OPERATIONS: tuple[Operation, ...] = (*PUTS, *TAKES, *WHOLE, *TRANSACTIONS, *OPENINGS)
+OPERATIONS: tuple[Operation, ...] = (*PUTS, *TAKES, *WHOLE, *TRANSACTIONS, *IN_THE_LOG, *OPENINGS)
 
 SHOWN_LINES_MAX = 4
 

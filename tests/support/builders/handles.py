@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from holdfast import PersistentQueue
+from holdfast import DiskFullError, PersistentQueue
 from holdfast.persistence.format.constants import ENTRY, ENTRY_CRC, FRAMES_START
 from holdfast.persistence.groups.position_entry import decode_entry
 from holdfast.queue.engine import retention
@@ -28,6 +28,22 @@ def pass_over(queue: PersistentQueue) -> None:
     assert idle_handles is not None
     assert idle_handles.retention is not None
     idle_handles.retention.run()
+
+
+def move_entries(queue: PersistentQueue) -> None:
+    """Move what is due out of the prepared log, as the background does now and then."""
+    moves = queue._engine._log_moves  # type: ignore[union-attr]  # it is one of a handle that owns the queue
+    assert moves is not None
+    moves.run()
+
+
+def without_space_to_copy(queue: PersistentQueue) -> None:
+    """Leave the log of an open queue no space for what was prepared: it has to become a part of it as it is."""
+
+    def refuse(*_: object) -> range:
+        raise DiskFullError("no space", path=str(queue.path))
+
+    queue._handle.require_write_side().decide = refuse  # type: ignore[assignment, method-assign]
 
 
 @contextmanager
