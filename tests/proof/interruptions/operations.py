@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast import ClosedError, Delivery, DeliveryBatch, FlushPolicy, PersistentQueue, Transaction
 from holdfast.queue.options.queue_options import Mode
+from support.builders.handles import without_space_to_copy
 from support.builders.jobs import Jobs
 from support.owners.machine_link import Machines, machine_links
 from support.workloads.recorded_run import message
@@ -17,6 +18,7 @@ COUNT = 8
 NEW = message(50, 100)
 MORE = (NEW, message(51, 200), message(52, 50))
 LARGE = message(50, 12_000)  # does not fit into the file any more
+NEARLY_FULL = message(53, 1900)  # two of them fill a segment of the prepared log
 HELD = 2
 
 
@@ -177,6 +179,21 @@ def _fill_and_prepare(world: World) -> None:
     world.tx.prepare("t")
 
 
+def _fill_and_prepare_without_space(world: World) -> None:
+    _fill_and_prepare(world)
+    without_space_to_copy(world.queue)
+
+
+def _fill_segment(world: World) -> None:
+    """Leave no room in the segment; what filled it has gone."""
+    tx = world.queue.begin()
+    tx.put(NEARLY_FULL)
+    tx.prepare("filler")
+    tx.abort()
+    _fill(world)
+    world.tx.put(NEARLY_FULL)
+
+
 def _in_a_block(world: World) -> None:
     world.tx = world.queue.transaction()
     with world.tx as tx:
@@ -253,6 +270,20 @@ OPERATIONS = (
     Operation("prepare", lambda world: world.tx.prepare("t"), prepare=_fill, goes=GOES, comes=MORE),
     Operation(
         "commit of a prepared one", lambda world: world.tx.commit(), prepare=_fill_and_prepare, goes=GOES, comes=MORE
+    ),
+    Operation(
+        "prepare in the next segment",
+        lambda world: world.tx.prepare("t"),
+        prepare=_fill_segment,
+        goes=GOES,
+        comes=(*MORE, NEARLY_FULL),
+    ),
+    Operation(
+        "commit of a prepared one that moves",
+        lambda world: world.tx.commit(),
+        prepare=_fill_and_prepare_without_space,
+        goes=GOES,
+        comes=MORE,
     ),
     Operation("abort", lambda world: world.tx.abort(), prepare=_fill),
     Operation(

@@ -11,7 +11,10 @@ from holdfast.queue.client.shared_engine import SharedEngine
 from proof.interruptions.operations import BOTH, HAND, OPERATIONS, READY, Operation, World
 from support.processes.threads import Threads, is_waiting, wait_until
 
-NOT_OWN = {"open", "close", "configure"}
+IN_THE_LOG = {"prepare in the next segment", "commit of a prepared one that moves"}
+"""A handle of a shared queue prepares in files."""
+
+NOT_OWN = {"open", "close", "configure", *IN_THE_LOG}
 """What is asked of the owner by a request, and the life of a handle, whose finder is a stand-in here."""
 
 WAIT_SECONDS = 10.0
