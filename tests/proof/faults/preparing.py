@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from unittest import mock
 
 from holdfast import PersistentQueue
-from holdfast.persistence.prepared_log import prepared_log
 from proof.faults.operation import Call, Operation, Promise, settle, used
 from proof.faults.world import World
 from support.builders.handles import move_entries, without_space_to_copy
@@ -28,12 +26,6 @@ def in_log(call: Callable[[PersistentQueue], object], *, has_space: bool = True)
         return lambda: call(world.queue)
 
     return ready
-
-
-def move_all(queue: PersistentQueue) -> None:
-    """Move what waits to batch files, as the background does after a while."""
-    with mock.patch.object(prepared_log, "UNDECIDED_SECONDS", 0.0):
-        move_entries(queue)
 
 
 def next_segment(world: World) -> Call:
@@ -60,6 +52,6 @@ IN_THE_LOG = (
         Promise.ALWAYS,
         again=True,
     ),
-    Operation("move", used, in_log(move_all), Promise.ALWAYS, again=True),
+    Operation("move", used, in_log(move_entries), Promise.ALWAYS, again=True),
     Operation("prepare, next segment", used, next_segment, Promise.ALWAYS),
 )

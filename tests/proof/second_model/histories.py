@@ -28,7 +28,7 @@ from holdfast.queue.options.log_start import Start
 from holdfast.queue.options.queue_options import Mode
 from proof.second_model.expressions import EXPRESSIONS, REFUSED
 from support.builders.clocks import FakeClock
-from support.builders.handles import pass_over
+from support.builders.handles import move_entries, pass_over
 from support.owners.machine_link import Machines
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -129,6 +129,8 @@ class Player:
             self.step(self.rng.choice(kinds)())
             if self.rng.random() < 0.4:
                 self.make(self.looks())
+            if self.rng.random() < 0.03:
+                self.step(lambda: move_entries(self.queue))
             if self.rng.random() < 0.03:
                 self.restart()
         self.restart()

@@ -7,6 +7,7 @@ from unittest.mock import patch
 from holdfast import DiskFullError, PersistentQueue
 from holdfast.persistence.format.constants import ENTRY, ENTRY_CRC, FRAMES_START
 from holdfast.persistence.groups.position_entry import decode_entry
+from holdfast.persistence.prepared_log import prepared_log
 from holdfast.queue.engine import retention
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.producer.write_side import WriteSide
@@ -31,10 +32,11 @@ def pass_over(queue: PersistentQueue) -> None:
 
 
 def move_entries(queue: PersistentQueue) -> None:
-    """Move what is due out of the prepared log, as the background does now and then."""
+    """Move what waits in the prepared log to batch files, as the background does after a while."""
     moves = queue._engine._log_moves  # type: ignore[union-attr]  # it is one of a handle that owns the queue
     assert moves is not None
-    moves.run()
+    with patch.object(prepared_log, "UNDECIDED_SECONDS", 0.0):
+        moves.run()
 
 
 def without_space_to_copy(queue: PersistentQueue) -> None:
