@@ -20,7 +20,7 @@ from support.storages.simulated_storage import SimulatedStorage
 THOROUGH_EVERY = 8
 """In data files, where it has nothing to do with the damage, what is in doubt is decided after every eighth flip."""
 
-COLLECT_EVERY = 500
+COLLECT_EVERY = 150
 SHOWN_MAX = 20
 
 
