@@ -137,3 +137,28 @@ def test_a_closed_log_begins_no_segment(storage: SimulatedStorage) -> None:
         log.end("first", found.nonce, 2, 0)
         assert not log.sync_ends()
         assert segments(queue) == [1]
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_a_crash_at_any_call_that_brings_missing_ends_decides_all_of_it_or_nothing(
+    storage: SimulatedStorage, verb: str
+) -> None:
+    """With the power and without, while the segment for the frames is made, and while the frames are written."""
+    left = kill(storage, two_prepared(storage))
+    crashed: list[SimulatedStorage] = []
+
+    def crash(*_: object) -> None:
+        crashed.extend((left.crash_keeping_all(), left.crash_dropping_unsynced()))
+
+    with without_moves(left) as queue:
+        left.before_verb = crash
+        getattr(queue, f"{verb}_prepared")("first")
+        handle_of(queue).require_write_side()._record_ends.end_all()
+        left.before_verb = None
+        assert segments(queue) == [1, 2]
+        crash()
+    seen = set()
+    for disk in crashed:
+        with open_queue(disk) as again:
+            seen.add((*prepared_ids(again), len(waiting(again))))
+    assert seen == {("first", "second", 0), ("second", 1 if verb == "commit" else 0)}
