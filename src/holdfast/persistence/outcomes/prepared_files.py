@@ -57,10 +57,9 @@ class PreparedFiles:
         self.drop_named(record.id, record.nonce, outcome, record.timestamp_ns)
 
     def drop_named(self, transaction_id: str, nonce: bytes, outcome: int, timestamp_ns: int) -> None:
-        """Remove the batch of an id: its entry, or its file; both if a move was cut short."""
-        path = self._directory.batch_file(transaction_id)
-        if self.log.find(transaction_id) is None or path in self.leftovers:
-            self.drop_file(path)
+        """Remove the batch of an id: its entry, or its file; both as long as a move may have left some."""
+        if self.leftovers or self.log.find(transaction_id) is None:
+            self.drop_file(self._directory.batch_file(transaction_id))
         self.log.end(transaction_id, nonce, outcome, timestamp_ns)
 
     def drop_file(self, path: Path) -> None:
