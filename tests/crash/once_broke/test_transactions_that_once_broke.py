@@ -43,7 +43,7 @@ def test_a_prepared_file_that_cannot_be_removed_is_committed_once(storage: Simul
     """The log has decided it: it is not in doubt any more, and no verdict does anything."""
     with open_queue(storage, "a", POLICY) as queue:
         tx = queue.begin()
-        tx.put(b"new")
+        tx.put_stream([b"new"])
         tx.ack(tx.receive(timeout=0))
         tx.prepare("t")
         storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"remove"}))
@@ -148,7 +148,7 @@ def test_an_abort_whose_directory_could_not_be_synced_stays_an_abort(storage: Si
     """Its file comes back after the loss of power, without its vote; what is remembered says what became of it."""
     queue = open_queue(storage, "a", POLICY)
     tx = queue.begin()
-    tx.put(b"new")
+    tx.put_stream([b"new"])
     tx.ack(tx.receive(timeout=0))
     tx.prepare("t")
     storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}))
