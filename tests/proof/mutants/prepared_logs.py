@@ -111,8 +111,8 @@ PREPARED_LOGS = (
         "another-waiting-file",
         "The commit record names a batch file, so it ends as soon as there is none.",
         "persistence/prepared_log/prepared_log.py",
-        "            record = replace(commit_record, waiting_file=",
-        "            record = replace(commit_record) if self._last else replace(commit_record, waiting_file=",
+        "            record = commit_record.waiting_in(writer.path)\n",
+        "            record = commit_record.waiting_in(self._directory.batch_file(commit_record.id))\n",
         SUITE,
     ),
     Mutation(

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import CommitUnknownError, StorageError
+from holdfast import CommitUnknownError, PersistentQueue, Put, StorageError
 from holdfast.persistence.filesystem.layout import list_batch_files
 from holdfast.persistence.outcomes import outcome_log
+from holdfast.persistence.prepared_log import prepared_log
 from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
@@ -165,3 +166,42 @@ def test_a_move_writes_into_nothing_that_an_earlier_one_has_left(storage: Simula
     with open_queue(left) as again:
         assert again.commit_prepared("t") == range(1)
         assert waiting(again) == [b"new"]
+
+
+def _prepare_two(queue: PersistentQueue, name: str) -> None:
+    tx = queue.begin()
+    tx.put_many([Put(b"one", headers={"a": "1"}), b"two"])
+    tx.prepare(name)
+
+
+def test_what_waits_for_a_short_time_is_not_read_again(storage: SimulatedStorage) -> None:
+    """Its messages are in memory, with their headers."""
+    with open_queue(storage) as queue:
+        _prepare_two(queue, "t")
+        called: list[tuple[str, str]] = []
+        storage.before_verb = lambda verb, path: called.append((verb, path.suffix))
+        assert queue.commit_prepared("t") == range(2)
+        assert ("write_at", ".log") in called
+        assert ("open", ".log") not in called
+        assert [(each.payload, each.headers) for each in queue.receive_many(2)] == [(b"one", {"a": "1"}), (b"two", {})]
+
+
+def test_memory_holds_messages_of_so_many_entries_until_they_are_decided(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of others are read from their segment; what is decided makes room."""
+    with open_queue(storage) as queue:
+        _prepare_two(queue, "first")
+        log = handle_of(queue).require_batches().prepared.log
+        first = log.find("first")
+        assert isinstance(first, Entry)
+        monkeypatch.setattr(prepared_log, "KEPT_BYTES_MAX", first.end - first.position)
+        _prepare_two(queue, "other")
+        with refusing(storage, "open", ".log"):
+            with pytest.raises(StorageError):
+                queue.commit_prepared("other")
+            queue.abort_prepared("first")
+            _prepare_two(queue, "third")
+            assert queue.commit_prepared("third") == range(2)
+        assert queue.commit_prepared("other") == range(2, 4)
+        assert waiting(queue) == [b"one", b"two"] * 2

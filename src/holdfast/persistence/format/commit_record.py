@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from json.encoder import encode_basestring_ascii
+from pathlib import Path
 from typing import Any
 
 from holdfast.persistence.format.constants import (
@@ -137,9 +139,10 @@ class CommitRecord:
         return bool(self.acknowledged or self.participants or self.waiting_file)
 
     @property
-    def has_more(self) -> bool:
-        """Whether it says anything but which messages committed, and for whom."""
-        return self.has_consequences or self.coordinator is not None or self.part_of is not None
+    def _is_plain(self) -> bool:
+        """Whether it says no more than which messages committed, for whom, and where they waited."""
+        is_alone = self.coordinator is None and self.part_of is None
+        return is_alone and not self.acknowledged and not self.participants
 
     @property
     def is_remembered(self) -> bool:
@@ -155,22 +158,39 @@ class CommitRecord:
 
     def placed(self, first_offset: int) -> CommitRecord:
         """Return the same with the offset of its first message."""
-        if not self.has_more:  # a request of another process: in a fifth of the time
-            return CommitRecord(self.id, self.nonce, self.count, self.timestamp_ns, first_offset, session=self.session)
-        return replace(self, first_offset=first_offset)
+        return self._with(first_offset, self.waiting_file)
+
+    def waiting_in(self, path: Path) -> CommitRecord:
+        """Return the same for puts that wait in a file right below a directory of the queue."""
+        return self._with(self.first_offset, "/".join(path.parts[-2:]))
+
+    def _with(self, first_offset: int | None, waiting_file: str) -> CommitRecord:
+        if not self._is_plain:
+            return replace(self, first_offset=first_offset, waiting_file=waiting_file)
+        return CommitRecord(  # in a fifth of the time
+            self.id,
+            self.nonce,
+            self.count,
+            self.timestamp_ns,
+            first_offset,
+            waiting_file=waiting_file,
+            session=self.session,
+        )
 
     def encode(self) -> bytes:
         """Return the frame's payload: UTF-8 JSON, then the size of the whole frame, so that it is found from behind."""
-        nonce = self.nonce.hex()
-        if self.session and self.id == nonce and not self.has_more:  # a put of another process: in a fifth of the time
-            first = "" if self.first_offset is None else f', "first_offset": {self.first_offset}'
-            text = (
-                f'{{"id": "{nonce}", "nonce": "{nonce}", "count": {self.count}, "at": {self.timestamp_ns}{first}, '
-                f'"session": {self.session}}}'
-            ).encode()
-        else:
-            text = self._encode_fields()
+        text = self._encode_plain() if self._is_plain else self._encode_fields()
         return text + COMMIT_RECORD_TRAILER.pack(FRAME_HEADER_BYTES + len(text) + COMMIT_RECORD_TRAILER.size)
+
+    def _encode_plain(self) -> bytes:
+        """Return what :meth:`_encode_fields` returns, in a fifth of the time."""
+        first = "" if self.first_offset is None else f', "first_offset": {self.first_offset}'
+        waiting = f', "waiting_file": {encode_basestring_ascii(self.waiting_file)}' if self.waiting_file else ""
+        session = f', "session": {self.session}' if self.session else ""
+        return (
+            f'{{"id": {encode_basestring_ascii(self.id)}, "nonce": "{self.nonce.hex()}", "count": {self.count}, '
+            f'"at": {self.timestamp_ns}{first}{waiting}{session}}}'
+        ).encode()
 
     def _encode_fields(self) -> bytes:
         fields: dict[str, Any] = {

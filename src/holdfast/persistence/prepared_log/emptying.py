@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from holdfast.errors import CorruptionError, DiskFullError
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.storage import MISSING, Storage, write_whole
-from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import OUTCOME_MOVED
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.prepared_log.entry import Entry, UnwrittenEnd, entry_messages
@@ -126,7 +125,7 @@ def move_entry(
         The disk refuses, and there is no file.
     """
     path = directory.batch_file(entry.id)
-    record: CommitRecord = replace(entry.commit_record, waiting_file=f"{directory.prepared.name}/{path.name}")
+    record = entry.commit_record.waiting_in(path)
     with suppress(*MISSING):  # what an earlier attempt has left: a sync may have failed on it
         storage.remove(staged_path(directory, entry.nonce))
     writer = stage(storage, directory, entry.nonce, queue_id)

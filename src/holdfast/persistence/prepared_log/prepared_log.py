@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast.errors import ClosedError, DiskFullError
 from holdfast.persistence.filesystem.layout import PREPARED_LOG, QueueDirectory, note_feature
@@ -38,12 +38,18 @@ UNDECIDED_SEGMENTS = 2
 """So does what so many newer segments have passed."""
 
 
+KEPT_BYTES_MAX = 2**20
+"""Of the entries whose messages stay in memory until they are decided; those of others are read."""
+
+
 @dataclass(slots=True)
 class _Waiting:
-    """An entry that is not decided."""
+    """An entry that is not decided, and its payloads and headers if they are kept."""
 
     entry: Entry | DamagedEntry
     since: float
+    kept: tuple[Sequence[bytes], Mapping[int, bytes]] | None = None
+    kept_bytes: int = 0
 
 
 class PreparedLog:
@@ -85,6 +91,7 @@ class PreparedLog:
         self._last = 0
         self._appended = 0
         self._waiting: dict[str, _Waiting] = {}
+        self._kept_bytes = 0
         self._unwritten: dict[bytes, UnwrittenEnd] = {}  # what ended without a frame that says so
         self._is_stuck = False
         self._is_closed = False
@@ -126,22 +133,33 @@ class PreparedLog:
                 raise ClosedError(f"{self._directory.root} was closed; open it again")
             self._poison.check()
             writer = self._with_room(entry_room(payloads, headers) + ENDED_BYTES)
-            record = replace(commit_record, waiting_file=f"{self._directory.prepared.name}/{writer.path.name}")
+            record = commit_record.waiting_in(writer.path)
             buffers, begin_bytes = encode_entry(writer.header.salt, writer.synced, payloads, headers, record)
             position = writer.end
             end = position + sum(map(len, buffers))
             messages_start, commit_at = position + begin_bytes, end - len(buffers[-1]) - len(buffers[-2])
             salt = writer.header.salt
             entry = Entry(writer.path, self._last, salt, position, end, messages_start, record, commit_at)
-            self._waiting[record.id] = _Waiting(entry, time.monotonic())  # first: what may be written is in doubt
+            waiting = _Waiting(entry, time.monotonic())
+            if self._kept_bytes + end - position <= KEPT_BYTES_MAX:
+                waiting.kept, waiting.kept_bytes = (payloads, headers), end - position
+            self._add(waiting)  # first: what may be written is in doubt
             try:
                 writer.append(buffers)
             except BaseException:
                 if writer.end == position:  # else it was interrupted behind the write
-                    del self._waiting[record.id]
+                    self._remove(waiting)
                 raise
             self._appended += end - position
             return entry, self._appended
+
+    def _add(self, waiting: _Waiting) -> None:
+        self._waiting[waiting.entry.id] = waiting
+        self._kept_bytes += waiting.kept_bytes
+
+    def _remove(self, waiting: _Waiting) -> None:
+        del self._waiting[waiting.entry.id]
+        self._kept_bytes -= waiting.kept_bytes
 
     def _with_room(self, size: int) -> SegmentWriter:
         """Return the segment for an entry; begin one if it has no room for it, and for all ends that are to come."""
@@ -209,7 +227,11 @@ class PreparedLog:
 
     def messages(self, entry: Entry) -> Iterator[tuple[bytes, bytes]]:
         """Yield payload and encoded headers of each message; raises as :func:`entry_messages`."""
-        return entry_messages(self._storage, entry)
+        waiting = self._waiting.get(entry.id)
+        if waiting is None or waiting.entry is not entry or waiting.kept is None:
+            return entry_messages(self._storage, entry)
+        payloads, headers = waiting.kept
+        return ((payload, headers.get(number, b"")) for number, payload in enumerate(payloads))
 
     # -- Deciding ----------------------------------------------------------------------------------------------------
 
@@ -226,7 +248,7 @@ class PreparedLog:
             if waiting is None or waiting.entry.nonce != nonce:
                 return
             self._unwritten[nonce] = UnwrittenEnd(waiting.entry.sequence, outcome, timestamp_ns)
-            del self._waiting[transaction_id]
+            self._remove(waiting)
             if self._writer is not None:
                 self._write_ends(self._writer)
 

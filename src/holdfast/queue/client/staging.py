@@ -148,16 +148,17 @@ class Staging:
         if writer is None:
             ask(self._membership, prepare, group)
             return None
+        path = self._handle.directory.batch_file(commit_record.id)
         try:
             writer.move(staged_path(self._handle.directory, commit_record.nonce))
-            summary = writer.finish(commit_record)
+            summary = writer.finish(commit_record.waiting_in(path))
             writer.sync()
             ask(self._membership, prepare, group)
         except BaseException:
             writer.resume()
             raise
         writer.close()
-        return replace(summary, path=self._handle.directory.batch_file(commit_record.id))
+        return replace(summary, path=path)
 
     # -- Over several queues -----------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from holdfast.persistence.outcomes.prepared_files import Waiting
 from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.outcomes.waiting_puts import read_batch, read_waiting_entries, waiting_puts
 from holdfast.persistence.prepared_log.entry import Entry
+from holdfast.persistence.prepared_log.segment_reader import DamagedEntry
 from holdfast.persistence.prepared_log.waiting_entries import WaitingEntries
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, verify_batch
 from holdfast.queue.engine.queue_handle import QueueHandle
@@ -173,7 +174,7 @@ def _find_batches(handle: QueueHandle, waiting: WaitingEntries) -> Iterator[Foun
 
 def find_batch(handle: QueueHandle, transaction_id: str) -> Waiting | None:
     """Return the puts that wait under an id; None if there are none. Raises CorruptionError if they are damaged."""
-    entry = next((each for each in waiting_entries(handle).entries if each.id == transaction_id), None)
+    entry = _find_entry(handle, transaction_id)
     if isinstance(entry, Entry):
         return entry
     with storage_errors("reading a prepared transaction", handle.directory.batch_file(transaction_id)):
@@ -185,6 +186,13 @@ def find_batch(handle: QueueHandle, transaction_id: str) -> Waiting | None:
             position=entry.damage.position,
         )
     return batch
+
+
+def _find_entry(handle: QueueHandle, transaction_id: str) -> Entry | DamagedEntry | None:
+    if handle.batches is not None:
+        return handle.batches.prepared.log.find(transaction_id)
+    entries = read_waiting_entries(handle.storage, handle.directory, handle.queue_id).entries
+    return next((each for each in entries if each.id == transaction_id), None)
 
 
 def waits_still(handle: QueueHandle, found: Found) -> bool:

@@ -106,10 +106,6 @@ class WaitingBatches:
             make_prepared(self._storage, self._directory)
             self._is_made = True
 
-    def prepared_name(self, transaction_id: str) -> str:
-        """Return the path below the queue's directory at which :meth:`prepare` puts a batch."""
-        return f"{self._directory.prepared.name}/{self._directory.batch_file(transaction_id).name}"
-
     def prepare(self, writer: BatchFileWriter, commit_record: CommitRecord) -> BatchSummary:
         """Make a batch durable under its id, and return its summary; it waits for its outcome over every restart.
 
@@ -120,6 +116,7 @@ class WaitingBatches:
         DiskFullError, StorageError
             It is not prepared; the caller discards the batch.
         """
+        commit_record = commit_record.waiting_in(self._directory.batch_file(commit_record.id))
         summary = writer.finish(commit_record)
         writer.sync()
         path = self._enter(writer.path, commit_record)
@@ -170,8 +167,9 @@ class WaitingBatches:
     def _check_preparable(self, summary: BatchSummary, voters: tuple[Participant, ...] = ()) -> None:
         """Raise CorruptionError unless a batch waits for an outcome together with the votes of ``voters`` only."""
         commit_record = summary.commit_record
+        path = self._directory.batch_file(commit_record.id)
         if (
-            commit_record.waiting_file != self.prepared_name(commit_record.id)
+            commit_record.waiting_file != f"{path.parent.name}/{path.name}"
             or commit_record.participants != voters
             or commit_record.acknowledged
             or commit_record.session

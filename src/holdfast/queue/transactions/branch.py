@@ -365,9 +365,7 @@ class Branch:
         """Prepare the puts in the log of small transactions, or in a file of their own."""
         batches = self.handle.require_batches()
         if self._writer is None and batches.fits_log(self._payloads, self._headers, commit_record):
-            self.handle.priorities.note_for(
-                self._headers.values()
-            )  # on a full disk it becomes part of the log as it is
+            self.handle.priorities.note_for(self._headers.values())  # on a full disk it becomes part of the log as is
             entry = batches.prepare_in_log(self._payloads, self._headers, commit_record)
             self._payloads, self._headers, self._size_bytes = [], {}, 0
             return entry
@@ -391,7 +389,6 @@ class Branch:
             handle.clock.time_ns(),
             participants=voters,
             coordinator=coordinator,
-            waiting_file=f"{handle.directory.prepared.name}/{handle.directory.batch_file(transaction_id).name}",
             part_of=part_of,
         )
 

@@ -95,9 +95,8 @@ class PartFiles:
         if not self._capacity.has_space(count, writer.end):
             raise Full(NO_ROOM)
         path = self._directory.batch_file(transaction_id)
-        waiting_file = f"{path.parent.name}/{path.name}"
         now = self._handle.clock.time_ns()
-        writer.finish(CommitRecord(transaction_id, nonce, count, now, waiting_file=waiting_file, part_of=part_of))
+        writer.finish(CommitRecord(transaction_id, nonce, count, now, part_of=part_of).waiting_in(path))
         writer.sync()
         writer.move(path)
         with storage_errors("preparing", path):

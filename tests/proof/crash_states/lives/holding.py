@@ -108,12 +108,3 @@ class Holding(Preparing):
         self.queue.joint_commits.commit(APPLICATION, self.version, ["who knows"])
         assert self.queue.joint_commits.latest(APPLICATION) == self.version
         self._return("commit_jointly_again")
-
-    def abort_jointly(self) -> None:
-        """Let go of all parts, one by one."""
-        self.queue.joint_commits.abort(APPLICATION, self.next_version)
-        for key in self.parts:
-            del self.held[key]
-            self._happened({PREPARED: self._in_doubt()})
-        self._all_durable(A, Part.PREPARED)
-        self._return("abort_jointly")

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import StorageError
 from proof.crash_states.history import Part, Side, State
-from proof.crash_states.lives.books import A, B, Books, Held
+from proof.crash_states.lives.books import PREPARED, A, B, Books, Held
 from proof.crash_states.lives.retaining import Retaining
 from proof.crash_states.opening import APPLICATION, CLOCK
 from support.builders.joint import file_part, stuck
@@ -74,6 +74,16 @@ class Several(Retaining):
         for name in BOTH:
             self._all_durable(name, Part.PREPARED)
         self._return("abort_both")
+
+    def abort_jointly(self) -> None:
+        """Let go of all parts of one queue, one by one; those that wait for a commit over both queues come last."""
+        self.queue.joint_commits.abort(APPLICATION, self.next_version)
+        beside = [key for key in self.parts_beside() if self.held[key].queue == A]
+        for key in [*self.parts, *(beside if self.next_beside <= self.next_version else [])]:
+            del self.held[key]
+            self._happened({PREPARED: self._in_doubt()})
+        self._all_durable(A, Part.PREPARED)
+        self._return("abort_jointly")
 
     def commit_once(self) -> None:
         """Stage a part in each queue and commit both, by an application that commits nothing else."""
