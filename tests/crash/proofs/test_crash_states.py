@@ -15,7 +15,7 @@ from holdfast.persistence.groups import position_file_writer
 from holdfast.persistence.log import next_data_file
 from proof.crash_states import explorer, oracle
 from proof.crash_states.opening import DATA_FILE_BYTES, POLICIES
-from proof.crash_states.search import BRIEF, BRIEF_OF_FAMILIES, Care, Search, Task, run
+from proof.crash_states.search import BRIEF, BRIEF_OF_DRAWN, BRIEF_OF_FAMILIES, Care, Search, Task, run
 from proof.crash_states.workloads import BEGINNINGS, BEGINNINGS_OF, FAMILIES
 from support.builders import small_steps
 
@@ -87,8 +87,8 @@ def test_a_group_that_is_made_or_deleted_while_files_are_merged_loses_nothing(be
 def test_drawn_workloads_recover_from_a_crash_at_any_instant(
     beginning: str, policy: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """Some workloads of five to twelve actions of any kind; others than those of ``make crash``."""
-    tally = run(Task(beginning, policy, seed=-1, count=3))
+    """Some of five to twelve actions, each cut off at twenty instants; ``make crash`` has others, and all instants."""
+    tally = run(Task(beginning, policy, seed=-1, count=3), BRIEF_OF_DRAWN)
     record_property("explored", f"{tally.crashes} crashes, {len(tally.digests)} distinct states")
 
 

@@ -66,8 +66,11 @@ BRIEF = (Care(0), Care(0), Care(0, 8))
 BRIEF_OF_FAMILIES = (Care(1), Care(1, 4), Care(1, 4))
 """A kill, a loss of all and another crash at each of up to four instants."""
 
+BRIEF_OF_DRAWN = (Care(1, 20),)
+"""The same at each of up to twenty instants: a drawn workload has some two hundred."""
+
 PAST_CARE = Care(2)
-DRAWN_CARE = Care(1)
+DRAWN_CARE = (Care(1),)
 
 RACE_CARE = Care(0, 10)
 
@@ -159,7 +162,8 @@ def drawn_tasks(seed: int) -> Iterator[Task]:
 
 def run(task: Task, care: Sequence[Care] | None = None) -> Tally:
     """Do a piece of the search; raise FoundError where a state is answered wrongly."""
-    search = Search(task, care or (CARE_BY_LENGTH if task.family == "core" else FAMILY_CARE))
+    usual = FAMILY_CARE if task.family != "core" else CARE_BY_LENGTH if task.seed is None else DRAWN_CARE
+    search = Search(task, care or usual)
     with _quiet():
         search.begin()
         if task.race:
@@ -249,10 +253,11 @@ class Search:
 
     def drawn(self, seed: int) -> None:
         """Explore drawn workloads, each from its beginning."""
+        care = self._care[-1]
         rng = random.Random(f"{seed} {self.task.policy} {self.task.beginning}")
         for _ in range(self.task.count):
             workload: list[str] = []
-            with self._answering(workload, 0, DRAWN_CARE), self._living() as life:
+            with self._answering(workload, 0, care), self._living() as life:
                 place = life.mark()
                 known = FAMILIES["giving"] if self.task.beginning in OF_SHARED else ALL
                 some = [name for name in known if name in ALWAYS or rng.random() < DRAWN_SHARE]
@@ -260,7 +265,7 @@ class Search:
                     name = rng.choice([name for name in some if ALL[name].may(life)])
                     workload.append(name)
                     ALL[name].do(life)
-            self._explore(life, tuple(workload), place, DRAWN_CARE, 0)
+            self._explore(life, tuple(workload), place, care, 0)
 
     @contextmanager
     def _living(self) -> Iterator[Life]:
