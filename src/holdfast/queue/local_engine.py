@@ -139,6 +139,9 @@ class LocalEngine(Closing):
 
     def seek(self, group: str, start: LogStart) -> Moved:
         """Move a group to another place in the log; raises as :func:`~holdfast.queue.engine.log_starts.seek`."""
+        return self.handle.calls.run(lambda: self._seek(group, start))
+
+    def _seek(self, group: str, start: LogStart) -> Moved:
         handle = self.handle
         if group == handle.options.group:
             return seek(handle, start, own_process())

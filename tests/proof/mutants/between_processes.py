@@ -557,4 +557,28 @@ BETWEEN_PROCESSES = (
         "        if False:\n",
         "who owns",
     ),
+    Mutation(
+        "verb-of-a-closed-owner",
+        "A handle has a verb done by its process, which has just let another one own the queue.",
+        "queue/owner/verbs.py",
+        "    return queue.handle.calls.run(lambda: _perform_verb(queue, session, group, fields))\n",
+        "    return _perform_verb(queue, session, group, fields)\n",
+        "handing over",
+    ),
+    Mutation(
+        "verb-outlives-its-owner",
+        "A verb goes on while the next owner opens the queue: two processes merge the same files.",
+        "queue/threads/open_calls.py",
+        "                with call.lock:\n                    pass\n",
+        "                pass\n",
+        "handing over",
+    ),
+    Mutation(
+        "settings-of-another-group-undone",
+        "A group that changes a setting of the queue takes back what another one has changed since.",
+        "queue/engine/configuring.py",
+        "            handle.settings.catch_up()\n",
+        "",
+        "handing over",
+    ),
 )

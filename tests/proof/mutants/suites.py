@@ -148,6 +148,8 @@ SUITES = (
     _tests(
         "handing over",
         "tests/unit/owner/test_owned_queue.py",
+        "tests/unit/owner/test_closed_owner.py",
+        "tests/unit/threads/test_open_calls.py",
         "tests/unit/client/test_standing_owner.py",
         "tests/unit/client/test_forked_copies.py",
     ),

@@ -21,6 +21,7 @@ from proof.second_model.judge import Judge
 from proof.second_model.translation import settings
 from proof.second_model.verbs import FAILING, READERS, Reader, Reading
 from support.builders.clocks import FakeClock
+from support.owners.machine_link import Machine
 from support.storages.simulated_storage import SimulatedStorage
 
 BOUNDED = frozenset({"put", "put_many", "tx_commit", "tx_prepare", "full"})
@@ -251,6 +252,7 @@ def watching() -> Iterator[Watch]:
         undo.append(replaced(PersistentQueue, "settings", shown_settings(watch)))
         for name, verb in (("crash_keeping_all", "kill"), ("crash", "power_loss")):
             undo.append(replaced(SimulatedStorage, name, crashing(watch, getattr(SimulatedStorage, name), verb)))
+        undo.append(replaced(Machine, "succeed", succeeding(watch, Machine.succeed)))
         yield watch
     finally:
         for each in reversed(undo):
@@ -291,6 +293,19 @@ def failing(watch: Watch, original: Callable[..., None]) -> Callable[..., None]:
             original(thing, kind, error, trace)
         else:
             watch.judged(FAILING, thing, lambda: original(thing, kind, error, trace), {"error": error})
+
+    return told
+
+
+def succeeding(watch: Watch, original: Callable[[Machine], None]) -> Callable[[Machine], None]:
+    """Return a succession of owners that is told."""
+
+    @functools.wraps(original)
+    def told(machine: Machine) -> None:
+        original(machine)
+        known = watch.by_storage.get(id(machine.served.storage))
+        if known is not None:
+            known[1].told("succession", {}, Answer())
 
     return told
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty
+from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, PersistentQueue, UsageError, verify
+from holdfast import ClosedError, ConfigError, PersistentQueue, UsageError, verify
+from holdfast.persistence.compaction import compactor
 from holdfast.persistence.compaction.compactor import ACTIVE, HELD, RETAINED
 from support.builders.handles import handle_of, pass_over
 
@@ -237,3 +240,25 @@ def test_a_start_at_a_time_in_a_merged_file_is_not_said_to_be_complete(path: Pat
         microseconds = message.timestamp_ns // 1000  # rounded up, it would be behind the message half of the time
         started = queue.groups.seek("default", start=datetime.fromtimestamp(microseconds / 10**6, UTC))
         assert (started.offset, started.is_complete) == (400, False)
+
+
+def test_a_compaction_ends_early_while_its_queue_is_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing waits for the merge that has begun: behind it another process may merge the same files."""
+    queue = PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES)
+    fill(queue, live=tuple(range(0, 1000, 8)))
+    assert queue.compact(dry_run=True).merged_count > 1
+    calls, closer, copy_live = handle_of(queue).calls, threading.Thread(target=queue.close), compactor.copy_live
+
+    def close_meanwhile(*arguments: Any) -> int:
+        closer.start()
+        while not calls.is_over:
+            time.sleep(0.001)
+        assert queue.is_owner
+        return copy_live(*arguments)
+
+    monkeypatch.setattr(compactor, "copy_live", close_meanwhile)
+    assert queue.compact().merged_count == 1
+    closer.join(10)
+    with pytest.raises(ClosedError):
+        queue.compact()
+    assert verify(path).ok

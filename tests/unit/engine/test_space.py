@@ -237,3 +237,17 @@ def test_a_file_stays_until_what_a_group_has_finished_is_on_the_disk_though_its_
     if ending == "alive":
         late.close()
     queue.close()
+
+
+def test_a_full_queue_sees_the_space_of_files_that_a_moved_group_has_let_go(storage: SimulatedStorage) -> None:
+    """Another handle of this process has moved the group, and retired them."""
+    with open_queue(storage) as queue:
+        queue.groups.create("other")
+        while queue.stats().file_count < FILE_COUNT:
+            queue.put_many([b"other".ljust(200)] * 20)
+        taken(queue)
+        assert queue.stats().file_count == FILE_COUNT  # the other group misses all of them
+        queue.groups.seek("other", "latest")
+        queue.configure(max_bytes=2 * FILE_BYTES)
+        assert not queue.full()
+        queue.put(b"more", timeout=0)

@@ -241,3 +241,21 @@ def test_an_acknowledgement_behind_a_closed_read_side_says_so(served: Served, cl
     served.queue.close()
     with pytest.raises(ClosedError):
         side.ack_in_hand([(delivery.number, delivery.offset)])
+
+
+# -- Settings that are changed ---------------------------------------------------------------------------------------
+
+
+def test_settings_that_one_group_changes_are_kept_by_a_change_of_another(served: Served, client: Client) -> None:
+    """Those of the queue, which both have."""
+    client.attach("audit", is_new=True)
+    client.take(1)
+    client.take(1, group="audit")
+    client.do("configure", settings={"dedup_window": 10, "maxsize": 50})
+    client.do("configure", group="audit", settings={"data_file_bytes": 32 * 2**10})
+    client.put(2, b"c", dedup_id="c")
+    served.fake_clock.advance(11)
+    client.put(3, b"d", dedup_id="c")
+    assert served.queue.handle.capacity.maxsize == 50
+    assert served.queue.write_side.next_offset == 4
+    assert served.queue.handle.settings.values["data_file_bytes"] == 32 * 2**10

@@ -108,6 +108,7 @@ def configure(
         changers.add(thread)
         with handle.settings.changing, storage_errors("changing settings", handle.path):
             check_open()
+            handle.settings.catch_up()
             _configure(handle, settings, reset)
     finally:
         changers.discard(thread)

@@ -51,22 +51,25 @@ class HandleSettings:
         The queue.
     options : Options
         Its ``settings`` must agree with the disk; to its ``configured`` ones the owner changes the disk.
+    beside : HandleSettings or None
+        Those of the handle with the write side, if it is another one: both change the same queue.
 
     Attributes
     ----------
     values : Settings
         What counts: all of them.
     changing : threading.Lock
-        Held while this handle changes them on the disk.
+        Held while these handles change them on the disk.
     changers : set of int
         The threads that do, or wait for that.
     """
 
-    def __init__(self, root: Path, options: Options) -> None:
+    def __init__(self, root: Path, options: Options, beside: HandleSettings | None = None) -> None:
         self._root = root
         self._group = options.group
-        self.changing = threading.Lock()
-        self.changers: set[int] = set()
+        self._beside = beside
+        self.changing: threading.Lock = threading.Lock() if beside is None else beside.changing
+        self.changers: set[int] = set() if beside is None else beside.changers
         self._is_reader = options.mode == "read_only"
         self._given = given = options.settings
         self._configured = configured = options.configured
@@ -172,8 +175,15 @@ class HandleSettings:
             self._given = Settings()
             self.adopt_queue(storage, directory, is_owner=False)
 
+    def catch_up(self) -> None:
+        """Take over what another handle has changed of the queue beside this one. The caller holds ``changing``."""
+        if self._beside is not None:
+            self.values = cast(Settings, {**self.values, **only(self._beside.values, QUEUE_SETTINGS)})
+
     def change(self, settings: Settings, names: frozenset[str]) -> None:
         """Take over those settings of some names, which this handle has written."""
+        if self._beside is not None and names is QUEUE_SETTINGS:
+            self._beside.change(settings, names)
         changed = {name: value for name, value in settings.items() if name in names}
         self._given = cast(Settings, {name: value for name, value in self._given.items() if name not in changed})
         self.values = cast(Settings, {**self.values, **changed})

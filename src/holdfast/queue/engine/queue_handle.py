@@ -60,6 +60,7 @@ from holdfast.queue.producer.waiting_batches import WaitingBatches
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.threads import lifecycle
 from holdfast.queue.threads.keyed_lock import KeyedLock
+from holdfast.queue.threads.open_calls import OpenCalls
 
 logger = logging.getLogger("holdfast")
 
@@ -90,6 +91,8 @@ class QueueHandle:
         lost data. No data file is retired until it was written again.
     compacting : threading.Lock
         Held while data files are merged: one thread does so at a time.
+    calls : OpenCalls
+        What has to end before the queue is closed, beside the calls that the sides refuse themselves.
     deciding : KeyedLock
         Lets one thread at a time decide a transaction with these handles.
     """
@@ -111,7 +114,8 @@ class QueueHandle:
         if options.mode != "read_only":
             with storage_errors("opening the queue", root):
                 check_file_system(storage, root, is_any_allowed=options.any_file_system)
-        self.settings, is_owner = HandleSettings(root, options), options.mode != "read_only"
+        self.settings: HandleSettings = HandleSettings(root, options, None if beside is None else beside.settings)
+        is_owner = options.mode != "read_only"
         self.directory, self.queue_id, self._is_new = open_directory(
             storage, root, create=is_owner, writable=is_owner, settings=self.settings.of_new_queue
         )
@@ -130,6 +134,7 @@ class QueueHandle:
         self.open_groups: list[OwnGroup] = [] if beside is None else beside.open_groups
         self.doubtful: set[str] = set() if beside is None else beside.doubtful
         self.compacting = threading.Lock()
+        self.calls: OpenCalls = OpenCalls(root) if beside is None else beside.calls
         self.deciding: KeyedLock = KeyedLock() if beside is None else beside.deciding
         own_capacity = Capacity(0, None, self._lag_depth, self._disk_bytes_with)
         self.capacity: Capacity = own_capacity if beside is None else beside.capacity
@@ -263,16 +268,9 @@ class QueueHandle:
             progress = progress_store.progress if progress_store is not None else self.group.unused().initial_progress()
             source = self.require_write_side()
             log = GroupLog(source, self.files, path, progress, progress_store, self._begin_default, message_filter)
+            space, directory = self.capacity.space_available, self.directory
             self.read_side = make_read_side(
-                self.storage,
-                self.clock,
-                self.directory,
-                options,
-                settings,
-                self.group,
-                log,
-                lock,
-                self.capacity.space_available,
+                self.storage, self.clock, directory, options, settings, self.group, log, lock, space
             )
             self.group_readers[options.group] = self.read_side
         except BaseException:
@@ -376,6 +374,8 @@ class QueueHandle:
         the prepared log: nothing is appended to that once another process may own the queue.
         """
         own = self._beside is None
+        if own:
+            self.calls.close()
         if not own and self.read_side is not None:
             self.group_readers.pop(self.options.group, None)  # the handle with the write side stays open
         log = None if self.batches is None else self.batches.prepared.log

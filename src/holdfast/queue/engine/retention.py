@@ -272,9 +272,8 @@ class RetentionPass:
 
 def compact(handle: QueueHandle, asker: Asker, *, dry_run: bool) -> Compaction:
     """Merge data files that live by a quarter at most; that is logged. Raises as :meth:`PersistentQueue.compact`."""
-    if dry_run:
-        return _compact(handle, dry_run=True)
-    return logged(handle.path, "compact", {}, asker, partial(_compact, handle))
+    do = partial(handle.calls.run, partial(_compact, handle, dry_run=dry_run))
+    return do() if dry_run else logged(handle.path, "compact", {}, asker, do)
 
 
 def _compact(
@@ -291,7 +290,7 @@ def _compact(
         retention = stored_retention(handle.storage, handle.directory)
         file_bytes = handle.settings.values["data_file_bytes"]
         compactor = Compactor(handle.directory, handle.files, handle.clock, retention, file_bytes)
-        return compactor.run(dry_run=dry_run, ratio=ratio, is_over=is_over)
+        return compactor.run(dry_run=dry_run, ratio=ratio, is_over=lambda: is_over() or handle.calls.is_over)
 
 
 class _Attended(NamedTuple):

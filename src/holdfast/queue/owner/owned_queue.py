@@ -17,7 +17,6 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.errors import (
     NOTHING_CAME,
-    ClosedError,
     Empty,
     GroupNotFoundError,
     LeaseExpiredError,
@@ -106,12 +105,11 @@ class OwnedQueue:
         self._lock = threading.Lock()
         self._groups: dict[str, LocalEngine] = {}
         self._opened: dict[str, ReadSide] = {}
-        self._is_closed = False
         self._writes = LocalEngine(storage, clock, path, options.as_owner(), living=living)
         self.write_side: WriteSide = self._writes.handle.require_write_side()
         self._batches = self._writes.handle.require_batches()
         self.coordinating = Coordinating(self._writes.handle)
-        self._administered = Groups(self._writes.handle, check_open=lambda: None)
+        self._administered = Groups(self._writes.handle, check_open=self.handle.calls.check)
 
     @property
     def handle(self) -> QueueHandle:
@@ -143,12 +141,15 @@ class OwnedQueue:
             It asks for other settings.
         GroupNotFoundError
             There is no such group.
+        ClosedError
+            The owner is closed.
         """
         check_name(group, "group")
         directory = self.handle.directory
         given = read_stored(settings, "the program"), read_stored(configured, "the configuration")
         asked = HandleSettings(self._path, Options("exclusive", group, *given))
         with self.handle.settings.changing, storage_errors("comparing settings", self._path):
+            self.handle.calls.check()
             info = find_group(self._storage, directory, group)
             if info is None and group != DEFAULT_GROUP:
                 if not is_new:
@@ -182,8 +183,7 @@ class OwnedQueue:
     def _open_group(self, name: str) -> LocalEngine:
         check_name(name, "group")
         with self._lock:
-            if self._is_closed:
-                raise ClosedError(f"the owner of {self._path} is closed; open the queue again")
+            self.handle.calls.check()
             engine = self._groups.get(name)
             if engine is None:
                 options = Options("read_side", name, redact=None, any_file_system=self._options.any_file_system)
@@ -476,16 +476,17 @@ class OwnedQueue:
     def configure(self, group: str, settings: Settings, reset: Sequence[str]) -> None:
         """Change settings; as :meth:`PersistentQueue.configure`."""
         self.group(group)
-        configure(self._groups[group].handle, settings, reset, lambda: None)
+        configure(self._groups[group].handle, settings, reset, self.handle.calls.check)
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close everything; what living sessions have in hand stays theirs."""
-        with self._lock:
-            self._is_closed = True
+        self.handle.calls.close()
+        with self._lock:  # a group that is just being opened is among them
+            engines = list(self._groups.values())
         with ExitStack() as closing:  # each one, even if another raises; the last one first
-            for engine in list(self._groups.values()):
+            for engine in engines:
                 closing.callback(engine.close)
             closing.callback(self._writes.close)  # it ends commit records, whose groups have to be open
 

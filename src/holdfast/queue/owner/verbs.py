@@ -42,15 +42,21 @@ COMPACT = "compact"
 
 
 def perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
-    """Perform ``fields["verb"]`` with the other fields, and return its result.
+    """Perform ``fields["verb"]`` with the other fields, and return its result. Closing the queue waits for it.
 
     Raises
     ------
     UsageError
         No such verb, or not such fields; nothing was done.
+    ClosedError
+        The owner is closed; nothing was done.
     HoldfastError
         As the verb itself.
     """
+    return queue.handle.calls.run(lambda: _perform_verb(queue, session, group, fields))
+
+
+def _perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
     name = fields.get("verb")
     if name in GROUP_VERBS:
         return perform_logged(queue.group(group), queue.handle.path, group, fields, queue.asker(session))

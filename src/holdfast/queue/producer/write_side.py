@@ -102,11 +102,11 @@ class WriteSide(Upkeep):
 
     def disk_bytes_with(self, size: int, files: LogFiles, file_bytes: int) -> int:
         """Return what data files would take with ``size`` bytes of frames more."""
-        if self._writer.has_space(size):
-            return files.total_bytes
-        with storage_errors("listing data files", files.directory):
-            files.refresh()  # a consumer in another process may have retired some
-        return files.total_bytes + max(size, file_bytes)
+        more, bytes_max = 0 if self._writer.has_space(size) else max(size, file_bytes), self._capacity.max_bytes
+        if bytes_max is None or files.total_bytes + more > bytes_max:
+            with storage_errors("listing data files", files.directory):
+                files.refresh()  # a consumer in another process, or a handle beside this one, may have retired some
+        return files.total_bytes + more
 
     def change(self, settings: Settings) -> None:
         """Let changed settings count; data files that are there keep their size."""

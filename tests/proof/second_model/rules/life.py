@@ -18,7 +18,7 @@ from proof.second_model.facts import (
 from proof.second_model.history import Answer, Call
 from proof.second_model.rules.putting import can_work, may_have_ended
 from proof.second_model.rules.replaying import is_behind, is_used, judge_start, kept, unfinished, with_gone
-from proof.second_model.rules.transitions import with_transaction, without_leases
+from proof.second_model.rules.transitions import read_anew, with_transaction, without_leases
 
 PAUSE = 'work-queue.md "Pause and browse"'
 
@@ -117,6 +117,11 @@ def power_loss(state: State, call: Call, answer: Answer) -> State:
     return replace(state, group=own)
 
 
+def succession(state: State, call: Call, answer: Answer) -> State:
+    """Judge another owner of a shared queue, with sessions that live: its log is read from the start."""
+    return read_anew(state)
+
+
 def vague(state: State) -> State:
     """Return what is sure of a group's progress after a loss of power."""
     for offset, course in state.own.courses.items():
@@ -135,8 +140,9 @@ def vague(state: State) -> State:
             again = again._replace(reasons=frozenset(), perhaps=course.reasons, defies_expiry=None, detail=None)
             state = with_course(state, offset, again)
         elif "filtered" in course.reasons:  # "messages that were filtered may be read again"
-            again = course._replace(state="waiting", place="either", reasons=frozenset(), is_left_out=True)
-            state = with_course(state, offset, again)
+            delay = Span(state.messages[offset].not_before, state.messages[offset].not_before)
+            again = course._replace(state="waiting", ready_at=delay, place="either", is_left_out=True)
+            state = with_course(state, offset, again._replace(reasons=frozenset()))
         elif "skipped" in course.reasons:  # "a message that was skipped may come again"
             again = course._replace(state="waiting", place="either", reasons=frozenset(), may_be_gone=True)
             state = with_course(state, offset, again)
@@ -212,6 +218,7 @@ RULES = {
     "close": close,
     "kill": kill,
     "power_loss": power_loss,
+    "succession": succession,
     "open": open_again,
     "tick": tick,
 }

@@ -1,0 +1,60 @@
+"""Has the end of an open queue wait for calls that must not go on behind it: then another process may own the queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from holdfast.errors import ClosedError
+
+Result = TypeVar("Result")
+
+
+class _Call(NamedTuple):
+    lock: threading.Lock  # held during the call; an interruption between two steps cannot leave it held
+    thread: int
+
+
+class OpenCalls:
+    """The calls in progress that change an open queue, or tell others what was decided in it.
+
+    Parameters
+    ----------
+    name : object
+        What is open, for the error.
+
+    Attributes
+    ----------
+    is_over : bool
+        Whether :meth:`close` has begun: a long call ends early.
+    """
+
+    def __init__(self, name: object) -> None:
+        self._name = name
+        self._calls: set[_Call] = set()
+        self.is_over = False
+
+    def run(self, do: Callable[[], Result]) -> Result:
+        """Do something before the queue is closed. Raises ClosedError, and then nothing was done, or as ``do``."""
+        call = _Call(threading.Lock(), threading.get_ident())
+        with call.lock:
+            try:
+                self._calls.add(call)  # before it looks: close() sets the flag before it looks for calls
+                self.check()
+                return do()
+            finally:
+                self._calls.discard(call)
+
+    def check(self) -> None:
+        """Raise ClosedError if the queue is closed."""
+        if self.is_over:
+            raise ClosedError(f"{self._name} is closed; open it again")
+
+    def close(self) -> None:
+        """Refuse calls, and wait for those of other threads: one of this thread is below, in a signal handler."""
+        self.is_over = True
+        for call in tuple(self._calls):
+            if call.thread != threading.get_ident():
+                with call.lock:
+                    pass
