@@ -36,6 +36,8 @@ from holdfast.persistence.groups.position_entry import (
 )
 from holdfast.persistence.groups.vote import Vote, outcome_changes, vote_changes
 from holdfast.persistence.outcomes.outcome_log import COMMITTED, OutcomeEntry
+from holdfast.persistence.prepared_log.entry import encode_ended
+from holdfast.persistence.prepared_log.entry import encode_entry as encode_entry_of_log
 from holdfast.queue.protocol import frames as wire
 from holdfast.serializers.compression import compress
 from proof.fuzz.target_directory import IS_SEALED as PATCH_SEALED
@@ -170,6 +172,29 @@ def batch_file_seeds() -> dict[str, bytes]:
         "carried": bytes((IS_SEALED,)) + batch(decided) + carried + seal,
         "no-messages": bytes((IS_SEALED,)) + alone + frame(Seal(0, 0, 0, ()).encode(), 0, 0, KIND_SEAL),
         "damaged": b"\0" + batch(decided)[:-3] + b"???" + seal,
+    }
+
+
+def segment_seeds() -> dict[str, bytes]:
+    """Segments of the prepared log: entries that wait or have ended, whole or not."""
+
+    def prepared(name: str, mark: int = 0, headers: bytes = b"") -> bytes:
+        record = CommitRecord(name, name.encode() * 16, 2, NOW_NS, waiting_file="prepared/0000000001.log")
+        buffers, _ = encode_entry_of_log(SALT, mark, (b"one", b"two"), {1: headers} if headers else {}, record)
+        return b"".join(buffers)
+
+    a, b, c = prepared("a"), prepared("b", headers=HEADERS), prepared("c", FRAMES_START + 200)
+    ended = b"".join(encode_ended(SALT, 0, NOW_NS, b"a" * 16, COMMITTED))
+    sealed, synced = bytes((IS_SEALED,)), bytes((HAS_MARK,)) + (FRAMES_START + len(a)).to_bytes(2, "little")
+    return {
+        "waiting": sealed + a + b,
+        "ended": sealed + a + ended + b + bytes(64),
+        "alone": sealed + ended,
+        "torn": bytes(1) + a + b[:-20],
+        "damaged": bytes(1) + a[:60] + b"?" + a[61:] + c,
+        "without-its-first-frame": bytes(1) + bytes(40) + a[40:] + b + c,
+        "synced": synced + a[:-1] + b"?" + b,
+        "another-header": bytes((HAS_OWN_HEADER,)) + bytes(600) + a,
     }
 
 
@@ -324,6 +349,7 @@ SEEDS = {
     "headers": header_seeds,
     "data-file": data_file_seeds,
     "batch-file": batch_file_seeds,
+    "segment": segment_seeds,
     "positions": position_seeds,
     "documents": document_seeds,
     "bodies": body_seeds,

@@ -1,4 +1,4 @@
-"""Whole files of a queue, each by itself: data files, batch files, position files."""
+"""Whole files of a queue, each by itself: data files, batch files, position files, segments of the prepared log."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from pathlib import Path
 
 from holdfast import CorruptionError, UnsupportedVersionError
 from holdfast.persistence.filesystem.layout import DataFileName, position_file, queue_directory
-from holdfast.persistence.format.constants import FRAMES_START, HEADER_BLOCK_BYTES
-from holdfast.persistence.format.file_header import DataFileHeader, PositionFileHeader, block_buffers, block_copies
+from holdfast.persistence.format.constants import FRAMES_START, HEADER_BLOCK_BYTES, SYNCED_END_POSITION
+from holdfast.persistence.format.file_header import (
+    DataFileHeader,
+    PositionFileHeader,
+    SegmentHeader,
+    block_buffers,
+    block_copies,
+)
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_run import apply_run, checkpoint
 from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reach import REACH_MAX, Reach
 from holdfast.persistence.log.sealed_file import sealed_places
 from holdfast.persistence.log.watermark import Watermark, decode_write_mark
+from holdfast.persistence.prepared_log.entry import entry_messages
+from holdfast.persistence.prepared_log.segment_reader import encode_synced_end, read_segment, torn_bytes
+from holdfast.persistence.prepared_log.waiting_entries import undecided
 from holdfast.persistence.recovery.commit_record_scan import find_commit_records
 from holdfast.persistence.recovery.tail_scan import scan_tail
 from holdfast.persistence.segment.batch_file_reader import (
@@ -34,6 +43,7 @@ GROUP_ID = bytes(range(32, 48))
 SALT = 0x5A17
 PATH = Path("/queue/data/0000000007-00000000000000000100.data")
 BATCH = Path("/queue/prepared/t.batch")
+SEGMENT = Path("/queue/prepared/0000000001.log")
 GROUP = Path("/queue/groups/default")
 MARK_BYTES = 88
 LOG_END, ROOM = 10_000, 2000
@@ -78,6 +88,34 @@ def _data_file(data: bytes) -> tuple[Watermark | None, bytes]:
         with suppress(UnsupportedVersionError):
             mark = decode_write_mark(resealed_end(raw), QUEUE_ID)
     return mark, _with_header(how, rest, data_header(1 if how & IS_BORN_SEALED else 0).encode())
+
+
+def segment(data: bytes) -> None:
+    """Read a segment of the prepared log: what counts is whole, and what does not is damage or a torn tail."""
+    how, rest = (data[0], data[1:]) if data else (0, b"")
+    synced, rest = (int.from_bytes(rest[:2], "little"), rest[2:]) if how & HAS_MARK else (FRAMES_START, rest)
+    stored = bytearray(_with_header(how, rest, SegmentHeader(QUEUE_ID, 1, FILE_ID, SALT).encode()))
+    if len(stored) >= FRAMES_START:
+        said = encode_synced_end(synced, SALT)
+        stored[SYNCED_END_POSITION : SYNCED_END_POSITION + len(said)] = said
+    storage = BytesStorage({SEGMENT: bytes(stored)})
+    try:
+        content = read_segment(storage, SEGMENT, QUEUE_ID)
+    except (CorruptionError, UnsupportedVersionError):
+        return
+    assert content.end <= max(len(stored), content.witness)
+    assert not content.tail or content.witness <= content.tail <= len(stored)
+    at = FRAMES_START
+    for entry in content.entries:
+        assert at <= entry.position < entry.messages_start <= entry.commit_record_position < entry.end <= len(stored)
+        assert len(list(entry_messages(storage, entry))) == entry.message_count
+        at = entry.end
+    for damage in (*content.lost, *(each.damage for each in content.damaged_entries)):
+        assert FRAMES_START <= damage.position <= len(stored)
+        assert str(damage)
+    assert torn_bytes(storage, content) <= len(stored)
+    waiting = undecided([content])
+    assert not {each.nonce for each in waiting.entries} & content.ended.keys()
 
 
 def _with_header(how: int, rest: bytes, block: bytes) -> bytes:

@@ -10,7 +10,7 @@ from holdfast.serializers.compression import DECOMPRESSED_BYTES_MAX
 from proof.fuzz.target_bodies import body, named_body
 from proof.fuzz.target_directory import directory
 from proof.fuzz.target_documents import document
-from proof.fuzz.target_files import batch_file, data_file, position_entries
+from proof.fuzz.target_files import batch_file, data_file, position_entries, segment
 from proof.fuzz.target_frames import frames, message_headers
 from proof.fuzz.target_twins import compare
 from proof.fuzz.target_wire import wire
@@ -64,6 +64,7 @@ TARGETS = {
         Target("headers", message_headers, 20, 512),
         Target("data-file", data_file, 15),
         Target("batch-file", batch_file, 15),
+        Target("segment", segment, 15),
         Target("positions", position_entries, 15),
         Target("documents", document, 20, 1024),
         Target("bodies", body, 20, 512, BODIES_MEMORY_BYTES, "holdfast.serializers"),

@@ -226,7 +226,7 @@ class _Walk:
     def _entry(self, begin: Frame) -> Entry | _Bad:
         """Return the entry that a frame begins; its bytes if it is not whole."""
         nonce, size, transaction_id = decode_begin(begin.payload)
-        if begin.flags & FLAGS_SINGLE != FLAG_FIRST or begin.position + size > self._end:
+        if begin.flags & FLAGS_SINGLE != FLAG_FIRST or not begin.end < begin.position + size <= self._end:
             raise FrameError("an entry that does not fit")
         start, end = begin.end, begin.position + size
         try:
