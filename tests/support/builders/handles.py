@@ -5,9 +5,11 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from holdfast import DiskFullError, PersistentQueue
+from holdfast.persistence.filesystem.layout import list_segments
 from holdfast.persistence.format.constants import ENTRY, ENTRY_CRC, FRAMES_START
 from holdfast.persistence.groups.position_entry import decode_entry
 from holdfast.persistence.prepared_log import prepared_log
+from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.queue.engine import retention
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.producer.write_side import WriteSide
@@ -37,6 +39,24 @@ def move_entries(queue: PersistentQueue) -> None:
     assert moves is not None
     with patch.object(prepared_log, "UNDECIDED_SECONDS", 0.0):
         moves.run()
+
+
+def without_moves(queue: PersistentQueue) -> PersistentQueue:
+    """Stop what moves entries in the background: they stay until :func:`move_entries`."""
+    moves = queue._engine._log_moves  # type: ignore[union-attr]  # it is one of a handle that owns the queue
+    assert moves is not None
+    moves.stop()
+    return queue
+
+
+def log_of(queue: PersistentQueue) -> PreparedLog:
+    """Return the prepared log of an open queue."""
+    return handle_of(queue).require_batches().prepared.log
+
+
+def segments(queue: PersistentQueue) -> list[int]:
+    """Return the sequences of the segments of its prepared log."""
+    return list_segments(handle_of(queue).storage, handle_of(queue).directory)
 
 
 def without_space_to_copy(queue: PersistentQueue) -> None:

@@ -16,7 +16,7 @@ from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.queue.prepared import log_moves
 from holdfast.queue.prepared.log_moves import LOOK_SECONDS, LogMoves
-from support.builders.handles import handle_of
+from support.builders.handles import handle_of, log_of, without_moves
 from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
 from support.processes.thread_starts import no_threads
 from support.processes.threads import wait_until
@@ -27,10 +27,7 @@ from support.storages.simulated_storage import SimulatedStorage
 @pytest.fixture
 def queue(storage: SimulatedStorage) -> Iterator[PersistentQueue]:
     """Open a queue whose own moves are over: the tests make theirs."""
-    with open_queue(storage) as opened:
-        own = opened._engine._log_moves  # type: ignore[union-attr]  # it is one of a handle that owns the queue
-        assert own is not None
-        own.stop()
+    with without_moves(open_queue(storage)) as opened:
         yield opened
 
 
@@ -47,11 +44,6 @@ def moves(queue: PersistentQueue) -> Iterator[LogMoves]:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be undecided for a while."""
     monkeypatch.setattr(prepared_log, "UNDECIDED_SECONDS", 0.0)
-
-
-def log_of(queue: PersistentQueue) -> PreparedLog:
-    """Return the prepared log of an open queue."""
-    return handle_of(queue).require_batches().prepared.log
 
 
 def files(queue: PersistentQueue) -> tuple[list[int], list[str]]:

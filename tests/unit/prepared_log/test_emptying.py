@@ -35,13 +35,6 @@ class FullDisk(OsStorage):
         return super().open(path, create=create, writable=writable)
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> QueueDirectory:
-    """Return a queue's directory without a queue."""
-    (tmp_path / "orders" / "prepared").mkdir(parents=True)
-    return QueueDirectory(tmp_path / "orders")
-
-
 def emptied(
     directory: QueueDirectory,
     storage: OsStorage | None = None,

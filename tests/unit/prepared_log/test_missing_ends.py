@@ -9,11 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast import CommitUnknownError, PersistentQueue
-from holdfast.persistence.filesystem.layout import list_segments
 from holdfast.persistence.outcomes import outcome_log
 from holdfast.persistence.prepared_log.entry import Entry
-from holdfast.persistence.prepared_log.prepared_log import PreparedLog
-from support.builders.handles import handle_of
+from support.builders.handles import handle_of, log_of, segments
 from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
 from support.models.prepared_log_model import read_log
 from support.storages.refusals import refusing
@@ -24,16 +22,6 @@ from support.storages.simulated_storage import SimulatedStorage
 def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two outcomes are remembered, so that a few others make a queue forget one."""
     monkeypatch.setattr(outcome_log, "OUTCOMES_MAX", 2)
-
-
-def log_of(queue: PersistentQueue) -> PreparedLog:
-    """Return the prepared log of an open queue."""
-    return handle_of(queue).require_batches().prepared.log
-
-
-def segments(queue: PersistentQueue) -> list[int]:
-    """Return the sequences of the segments."""
-    return list_segments(handle_of(queue).storage, handle_of(queue).directory)
 
 
 def two_prepared(storage: SimulatedStorage) -> PersistentQueue:

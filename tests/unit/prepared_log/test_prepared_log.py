@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,37 +14,16 @@ from holdfast import (
     StorageError,
     TransactionStateError,
 )
-from holdfast.persistence.filesystem.layout import QueueDirectory, list_segments
+from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.format.constants import OUTCOME_ABORTED
 from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
-from support.builders.handles import handle_of
+from support.builders.handles import handle_of, segments
 from support.builders.segments import QUEUE_ID, nonce
 from support.builders.transactions import ORDERS, kill, open_queue, prepare, prepared_ids, waiting
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
-
-
-@pytest.fixture
-def queue(storage: SimulatedStorage) -> Iterator[PersistentQueue]:
-    """Open a queue."""
-    with open_queue(storage) as opened:
-        own = opened._engine._log_moves  # type: ignore[union-attr]  # it is one of a handle that owns the queue
-        assert own is not None
-        own.stop()
-        yield opened
-
-
-@pytest.fixture
-def log(queue: PersistentQueue) -> PreparedLog:
-    """Return its prepared log."""
-    return handle_of(queue).require_batches().prepared.log
-
-
-def segments(queue: PersistentQueue) -> list[int]:
-    """Return the sequences of the segments."""
-    return list_segments(handle_of(queue).storage, handle_of(queue).directory)
 
 
 def begin_segment(queue: PersistentQueue) -> None:

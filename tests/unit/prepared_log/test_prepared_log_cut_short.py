@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from holdfast import ClosedError, CommitUnknownError, FencedError, PersistentQueue, PoisonedError, TransactionStateError
-from holdfast.persistence.filesystem.layout import list_segments
 from holdfast.persistence.filesystem.storage import File, write_whole
 from holdfast.persistence.format.constants import OUTCOME_ABORTED
 from holdfast.persistence.outcomes.waiting_puts import read_waiting_entries
@@ -16,32 +15,11 @@ from holdfast.persistence.prepared_log import segment_writer
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
 from holdfast.queue.producer.write_side import WriteSide
-from support.builders.handles import handle_of
+from support.builders.handles import handle_of, segments
 from support.builders.segments import record
 from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
-
-
-@pytest.fixture
-def queue(storage: SimulatedStorage) -> Iterator[PersistentQueue]:
-    """Open a queue."""
-    with open_queue(storage) as opened:
-        own = opened._engine._log_moves  # type: ignore[union-attr]  # it is one of a handle that owns the queue
-        assert own is not None
-        own.stop()
-        yield opened
-
-
-@pytest.fixture
-def log(queue: PersistentQueue) -> PreparedLog:
-    """Return its prepared log."""
-    return handle_of(queue).require_batches().prepared.log
-
-
-def segments(queue: PersistentQueue) -> list[int]:
-    """Return the sequences of the segments."""
-    return list_segments(handle_of(queue).storage, handle_of(queue).directory)
 
 
 def once(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, first: bool) -> None:

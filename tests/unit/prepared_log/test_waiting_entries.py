@@ -30,13 +30,6 @@ class Meddling(OsStorage):
         return super().open(path, writable=writable)
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> QueueDirectory:
-    """Return a queue's directory without a queue."""
-    (tmp_path / "orders" / "prepared").mkdir(parents=True)
-    return QueueDirectory(tmp_path / "orders")
-
-
 def waiting(directory: QueueDirectory, storage: OsStorage | None = None) -> WaitingEntries:
     """Return what waits in it."""
     return undecided(read_segments(storage or OsStorage(), directory, QUEUE_ID))
