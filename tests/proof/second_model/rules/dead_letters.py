@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from proof.second_model.facts import SECOND_NS, Now, Span, State, expect, with_course
+from proof.second_model.facts import SECOND_NS, Now, Span, State, TooManyStatesError, expect, with_course
 from proof.second_model.history import Answer, Call, Seen
 from proof.second_model.rules.order import NO, doom, expiry, is_passing
 from proof.second_model.rules.transitions import buried, failed, finished, revived
@@ -11,6 +11,10 @@ DEAD = 'work-queue.md "Dead letters"'
 
 #: A take sweeps "once a minute at the most": so much later than a letter was kept for long enough.
 SWEPT_LATE_NS = 60 * SECOND_NS
+
+
+#: Which of ten messages were letters is as many choices; a few times as many messages have no end.
+CHOICES_MAX = 1024
 
 
 def may_be_dead(state: State, offset: int, now: Now) -> set[str]:
@@ -94,9 +98,12 @@ def changed(state: State, call: Call, answer: Answer) -> tuple[State, ...]:
     found: list[tuple[State, int]] = [(state, 0)]
     for offset in every if call["offsets"] is None else sorted(set(call["offsets"])):  # "in which they were put"
         if offset in every:
-            found = [after for one, count in found for after in either_way(one, count, offset, call)]
+            ways = [after for one, count in found for after in either_way(one, count, offset, call)]
+            found = [(after, count) for after, count in ways if count <= answer.value]
+        if len(found) > CHOICES_MAX:
+            raise TooManyStatesError
     counts = {count for _, count in found}
-    expect(answer.value in counts, DEAD, f"one of {sorted(counts)}", answer)
+    expect(answer.value in counts, DEAD, f"one of {sorted(counts)}, or more", answer)
     return tuple(one for one, count in found if count == answer.value)
 
 
