@@ -155,7 +155,7 @@ PROGRAMMES = (
 SHOWN = {"c": "C", "python": "Python"}
 """How the page names an implementation."""
 
-UNTOLD = frozenset({"coverage", "failing-sync", "fuzz", "kills", "lock-race", "mutants", "power-cuts", "successions"})
+UNTOLD = frozenset({"coverage", "failing-sync", "kills", "lock-race", "mutants", "power-cuts", "successions"})
 """Programmes whose work is done by processes that are killed, or are none of Python's: they cannot tell their calls."""
 
 _HEADER = (

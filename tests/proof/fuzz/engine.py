@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 
 from holdfast.compiled import twins
+from proof import calls
 from proof.fuzz.targets import TARGETS
 from proof.memory_limit import limit_memory
 
@@ -45,7 +46,7 @@ def main(name: str, runs: str, work: str, findings: str) -> None:
         atheris.instrument_func(function)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    run: Callable[[bytes], None] = target.run
+    run: Callable[[bytes], None] = calls.telling(target.run)  # libFuzzer ends the process
     run(b"")  # what is made once is made before memory is limited
     gc.freeze()
     limit_memory(target.memory_bytes)

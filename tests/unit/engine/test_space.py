@@ -1,11 +1,12 @@
 """Space: a message that stays unfinished keeps its own data file, and neither the others nor the time to open."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from holdfast import CommitUnknownError, Empty, PersistentQueue, Put
+from holdfast import CommitUnknownError, Empty, Full, PersistentQueue, Put
 from holdfast.persistence.verify import verify
 from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
@@ -251,3 +252,17 @@ def test_a_full_queue_sees_the_space_of_files_that_a_moved_group_has_let_go(stor
         queue.configure(max_bytes=2 * FILE_BYTES)
         assert not queue.full()
         queue.put(b"more", timeout=0)
+
+
+def test_a_file_that_was_closed_half_full_grows_within_the_bound(storage: SimulatedStorage) -> None:
+    """It is cut off when the queue is closed, and grows again behind the next opening."""
+    bound = 2 * FILE_BYTES
+    with open_queue(storage) as queue:
+        queue.put(bytes(FILE_BYTES + FILE_BYTES // 4))  # a file of its own size
+        queue.put(b"half")
+    with open_queue(storage, max_bytes=bound) as queue:
+        with suppress(Full):
+            for _ in range(FILE_BYTES):
+                queue.put(bytes(100), timeout=0)
+        assert queue.stats().bytes_on_disk <= bound
+        assert queue.stats().bytes_on_disk > bound - 200

@@ -6,9 +6,12 @@ import errno
 import logging
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +27,7 @@ from holdfast import (
 from holdfast.persistence.outcomes import joint_file
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from support.builders.clocks import FakeClock
+from support.builders.handles import handle_of
 from support.builders.joint import APP, JOINT, clear_header, commit, damage, part
 from support.builders.transactions import ORDERS, cut_power, kill, open_queue, prepared_ids, waiting
 from support.owners.machine_link import machine_links
@@ -46,6 +50,27 @@ def test_a_restart_between_prepare_and_commit_changes_nothing(
         assert waiting(queue) == []
         commit(queue, 1, "b", "a")
         assert waiting(queue) == [b"b", b"a"]
+
+
+def test_closing_waits_for_a_joint_commit(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind it the next owner finishes what was decided: two processes would publish the parts."""
+    queue = open_queue(storage, mode="exclusive")
+    part(queue, "a")
+    part(queue, "b")
+    calls, closer, settle = handle_of(queue).calls, threading.Thread(target=queue.close), PreparedResolver.settle
+
+    def close_meanwhile(*arguments: Any) -> bool:
+        if closer.ident is None:
+            closer.start()
+        while not calls.is_over:
+            time.sleep(0.001)
+        return settle(*arguments)
+
+    monkeypatch.setattr(PreparedResolver, "settle", close_meanwhile)
+    commit(queue, 1, "b", "a")
+    closer.join(10)
+    with open_queue(storage) as again:
+        assert waiting(again) == [b"b", b"a"]
 
 
 def interrupted(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> PersistentQueue:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast
-from holdfast import Delivery, LeaseExpiredError, PersistentQueue, TransactionStateError
+from holdfast import Delivery, LeaseExpiredError, PersistentQueue, StaleReceiptError, TransactionStateError
 from holdfast.queue.transactions.transaction import TIMEOUT_SECONDS
 from holdfast.queue.transactions.transaction_state import State
 from support.builders.clocks import FakeClock
@@ -53,6 +53,19 @@ def test_after_a_minute_verbs_say_that_the_time_is_over(queue: PersistentQueue, 
             verb(tx)
         tx.abort()
         assert waiting(queue) == [b"one", b"two"]
+
+
+def test_a_message_that_a_seek_has_brought_once_more_is_given_back(queue: PersistentQueue, clock: FakeClock) -> None:
+    """The transaction has acknowledged it before, for another receiver."""
+    tx = queue.begin()
+    tx.ack(queue.receive(timeout=0))
+    queue.groups.seek("default", "earliest")
+    again = tx.receive(timeout=0)
+    assert again.payload == b"one"
+    clock.advance(60)
+    assert waiting(queue) == [b"one", b"two"]
+    with pytest.raises(StaleReceiptError):
+        again.ack()
 
 
 def test_the_timeout_may_be_chosen(queue: PersistentQueue, clock: FakeClock) -> None:

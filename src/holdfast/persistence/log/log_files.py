@@ -65,10 +65,15 @@ class LogFiles:
     @property
     def total_bytes(self) -> int:
         """Bytes that the known data files take. Raises StorageError if the disk refuses."""
+        return self.total_bytes_with(0)
+
+    def total_bytes_with(self, end: int) -> int:
+        """Return the same once the newest file is written up to ``end``; raises as :attr:`total_bytes`."""
         with self._lock, storage_errors("measuring data files", self.directory):
             if self._total_bytes is None:
                 self._total_bytes = sum(self._size_of(name) for name in self._names.values())
-            return self._total_bytes
+            newest = next(reversed(self._names.values()), None)
+            return self._total_bytes + (0 if newest is None else max(0, end - self._size_of(newest)))
 
     @property
     def first_offset(self) -> int:

@@ -76,7 +76,7 @@ class JointCommits:
         """
         self._check_open()
         check_part_of(application, version)
-        self._resolver.commit(application, version, ids, is_remembered=is_remembered)
+        self._until_done(partial(self._resolver.commit, application, version, ids, is_remembered=is_remembered))
 
     def abort(self, application: str, version: int) -> None:
         """Abort the parts of this version, and of earlier ones, that were not committed. Raises as :meth:`commit`."""
@@ -104,4 +104,11 @@ class JointCommits:
         if self._handle.producer is not None:  # the owner logs it
             do()
         else:
-            logged(self._handle.path, verb, details, own_process(), do)
+            logged(self._handle.path, verb, details, own_process(), partial(self._until_done, do))
+
+    def _until_done(self, do: Callable[[], None]) -> None:
+        """Do something; closing the queue waits for it, unless it is done by an owner."""
+        if self._handle.producer is not None:
+            do()
+        else:
+            self._handle.calls.run(do)

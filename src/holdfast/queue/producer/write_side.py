@@ -102,11 +102,15 @@ class WriteSide(Upkeep):
 
     def disk_bytes_with(self, size: int, files: LogFiles, file_bytes: int) -> int:
         """Return what data files would take with ``size`` bytes of frames more."""
-        more, bytes_max = 0 if self._writer.has_space(size) else max(size, file_bytes), self._capacity.max_bytes
-        if bytes_max is None or files.total_bytes + more > bytes_max:
+        fits, bytes_max = self._writer.has_space(size), self._capacity.max_bytes
+        behind = self._writer.end[1] + (size if fits else 0)  # an opened file has the size that it was closed with
+        more = 0 if fits else max(size, file_bytes)
+        total = files.total_bytes_with(behind) + more
+        if bytes_max is None or total > bytes_max:
             with storage_errors("listing data files", files.directory):
                 files.refresh()  # a consumer in another process, or a handle beside this one, may have retired some
-        return files.total_bytes + more
+            total = files.total_bytes_with(behind) + more
+        return total
 
     def change(self, settings: Settings) -> None:
         """Let changed settings count; data files that are there keep their size."""

@@ -75,7 +75,7 @@ class Branch:
         self._writer: BatchFileWriter | None = None
         self._is_streaming = False
         self._received: dict[int, Delivery] = {}
-        self._taken_over: set[int] = set()
+        self._taken_over: dict[int, Delivery] = {}
         self.acked: dict[int, Delivery] = {}
         self.has_voted = False
         self._staged: Waiting | None = None
@@ -186,7 +186,7 @@ class Branch:
     def _receive_held(self, side: ReadSide | Consumer) -> None:
         """After an interruption: give messages that were taken unnoticed back with the rest, at the end."""
         self._received.update(
-            {each.offset: each for each in side.held_by(self._holder) if each.offset not in self.acked}
+            {each.offset: each for each in side.held_by(self._holder) if self.acked.get(each.offset) is not each}
         )
 
     def has_received(self, delivery: Delivery) -> bool:
@@ -202,7 +202,7 @@ class Branch:
         try:
             if others:
                 side.hold(others, self._holder)
-                self._taken_over.update([each.offset for each in others])
+                self._taken_over.update({each.offset: each for each in others})
             self.acked.update({each.offset: each for each in deliveries})
         except BaseException:
             self._receive_held(side)
@@ -223,8 +223,10 @@ class Branch:
         side.deadlines.discard(expire)  # last: messages that an interruption left in hand go back then
 
     def _release_messages(self, side: ReadSide | Consumer, failure: Failure | None, delay: float | None) -> None:
-        left = [each for each in {**self._received, **self.acked}.values() if not each.is_settled]
-        side.hand_back([each for each in left if each.offset in self._taken_over], self._holder)
+        # Not by offset: behind a seek, a message that it has acknowledged may have come once more.
+        known = {id(each): each for each in (*self._received.values(), *self.acked.values())}
+        left = [each for each in known.values() if not each.is_settled]
+        side.hand_back([each for each in left if self._taken_over.get(each.offset) is each], self._holder)
         own = [each for each in left if each.holder is self._holder]
         with suppress(HoldfastError):  # a queue that was closed meanwhile has given everything back
             try:
