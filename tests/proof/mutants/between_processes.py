@@ -567,7 +567,7 @@ BETWEEN_PROCESSES = (
     ),
     Mutation(
         "verb-outlives-its-owner",
-        "A verb goes on while the next owner opens the queue: two processes merge the same files.",
+        "A verb is still in progress while the next owner opens the queue: two processes merge the same files.",
         "queue/threads/open_calls.py",
         "                with call.lock:\n                    pass\n",
         "                pass\n",

@@ -376,7 +376,7 @@ class QueueHandle:
         own = self._beside is None
         if own:
             self.calls.close()
-        if not own and self.read_side is not None:
+        elif self.read_side is not None:
             self.group_readers.pop(self.options.group, None)  # the handle with the write side stays open
         log = None if self.batches is None else self.batches.prepared.log
         writes = (self.coordinator, log, self.write_side) if own else ()

@@ -76,7 +76,11 @@ class JointCommits:
         """
         self._check_open()
         check_part_of(application, version)
-        self._until_done(partial(self._resolver.commit, application, version, ids, is_remembered=is_remembered))
+        do = partial(self._resolver.commit, application, version, ids, is_remembered=is_remembered)
+        if self._handle.producer is not None:  # the owner finishes it before it ends
+            do()
+        else:
+            self._handle.calls.run(do)
 
     def abort(self, application: str, version: int) -> None:
         """Abort the parts of this version, and of earlier ones, that were not committed. Raises as :meth:`commit`."""
@@ -104,11 +108,4 @@ class JointCommits:
         if self._handle.producer is not None:  # the owner logs it
             do()
         else:
-            logged(self._handle.path, verb, details, own_process(), partial(self._until_done, do))
-
-    def _until_done(self, do: Callable[[], None]) -> None:
-        """Do something; closing the queue waits for it, unless it is done by an owner."""
-        if self._handle.producer is not None:
-            do()
-        else:
-            self._handle.calls.run(do)
+            logged(self._handle.path, verb, details, own_process(), partial(self._handle.calls.run, do))

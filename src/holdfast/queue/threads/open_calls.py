@@ -1,4 +1,4 @@
-"""Has the end of an open queue wait for calls that must not go on behind it: then another process may own the queue."""
+"""Makes closing a queue wait for calls in progress: once it is closed, another process may own the queue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OpenCalls:
             raise ClosedError(f"{self._name} is closed; open it again")
 
     def close(self) -> None:
-        """Refuse calls, and wait for those of other threads: one of this thread is below, in a signal handler."""
+        """Refuse calls, and wait for those of other threads: one of this thread was interrupted by a signal handler."""
         self.is_over = True
         for call in tuple(self._calls):
             if call.thread != threading.get_ident():
