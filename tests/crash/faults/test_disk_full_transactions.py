@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from queue import Empty
 
 import pytest
 
@@ -42,7 +43,7 @@ def prepare(queue: PersistentQueue, kind: str) -> list[bytes]:
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_committing_what_is_prepared_takes_no_room(disk: Path, kind: str, restarts: bool) -> None:
-    """Where a copy has no room the file itself is adopted; the answer is remembered too."""
+    """What waits in the log has a reserve, and a file of its own is adopted; the answer is remembered too."""
     queue = open_queue(disk)
     queue.put_many([b"one", b"two"])
     puts = prepare(queue, kind)
@@ -63,6 +64,60 @@ def test_committing_what_is_prepared_takes_no_room(disk: Path, kind: str, restar
         assert waiting(queue)[-1] == b"after"
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("sizes", [(50,) * 20, (2000,) * 10, (300_000, 50, 50, 50), (70_000, 5000)])
+def test_all_that_is_prepared_is_committed_though_puts_take_what_they_can(
+    tmp_path: Path, sizes: tuple[int, ...], restarts: bool
+) -> None:
+    """What is given back for one transaction serves no put: each has its own reserve, of whatever size."""
+    with small_disk(tmp_path / "large", 24 * 2**20) as disk:
+        queue = PersistentQueue(disk / "orders", mode="exclusive")
+        ids = [prepare_puts(queue, b"p" * size) for size in sizes * 10]
+        put_till_full(queue)
+        take_all_room(disk)
+        put_till_full(queue)
+        if restarts:
+            queue.close()
+            queue = PersistentQueue(disk / "orders", mode="exclusive")
+        assert prepared_ids(queue) == ids
+        for each in reversed(ids):
+            assert len(queue.commit_prepared(each)) == 1
+            put_till_full(queue)
+        queue.close()
+        with PersistentQueue(disk / "orders", mode="exclusive") as again:
+            assert prepared_ids(again) == []
+            drained: list[bytes] = []
+            with suppress(Empty):
+                while True:
+                    drained += again.get_many(1000, timeout=0)
+            assert sorted(len(each) for each in drained if each.startswith(b"p")) == sorted(sizes * 10)
+
+
+def prepare_puts(queue: PersistentQueue, payload: bytes) -> str:
+    """Prepare a put in the prepared log; return the id."""
+    tx = queue.begin()
+    tx.put(payload)
+    return tx.prepare()
+
+
+def put_till_full(queue: PersistentQueue) -> None:
+    """Put until the disk refuses."""
+    for size in (1000, 10):
+        with suppress(DiskFullError):
+            while True:
+                queue.put(bytes(size))
+
+
+def test_a_disk_without_space_for_a_larger_segment_takes_a_smaller_one(tmp_path: Path) -> None:
+    """Segments grow while they fill up; what prepares little needs little."""
+    with small_disk(tmp_path / "large", 11 * 2**20) as disk:
+        queue = PersistentQueue(disk / "orders", mode="exclusive")
+        for _ in range(1500):
+            queue.commit_prepared(prepare_puts(queue, bytes(2000)))
+            queue.get()
+        queue.close()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_aborting_what_is_prepared_takes_no_room_and_gives_some_back(disk: Path, kind: str) -> None:
     """The answer is remembered too."""
@@ -77,7 +132,7 @@ def test_aborting_what_is_prepared_takes_no_room_and_gives_some_back(disk: Path,
         assert waiting(queue) == [b"one", b"two"]
 
 
-def test_a_batch_that_fits_nowhere_else_is_adopted_however_small(disk: Path) -> None:
+def test_a_batch_that_fits_nowhere_else_gets_a_data_file_however_small(disk: Path) -> None:
     """A data file that is full, and a disk that has no room for the next one."""
     with open_queue(disk) as queue:
         queue.put(b"one")
@@ -92,7 +147,7 @@ def test_a_batch_that_fits_nowhere_else_is_adopted_however_small(disk: Path) -> 
         before = {path.name for path in (disk / "orders" / "data").iterdir()}
         assert queue.commit_prepared("t") == range(refused, refused + 1)
         newest = max((disk / "orders" / "data").iterdir())
-        assert newest.name not in before, "it was to be adopted"
+        assert newest.name not in before, "it was to have another"
         other.unlink()
         assert len(waiting(queue)) == refused
 

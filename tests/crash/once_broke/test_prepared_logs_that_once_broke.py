@@ -2,12 +2,12 @@
 
 import errno
 import logging
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from holdfast import CommitUnknownError, PersistentQueue, PoisonedError
+from support.builders.handles import move_entries
 from support.builders.transactions import prepared_ids, waiting
 from support.storages.faults import FaultPlan
 from support.storages.refusals import refusing
@@ -118,15 +118,10 @@ def test_what_is_aborted_behind_a_move_that_failed_does_not_come_back(storage: S
     """Its file stayed, and the next opening found it in doubt."""
     queue = open_queue(storage)
     prepare(queue, "t", b"one")
-    with (
-        refusing(storage, "write_at", ".data", errno.ENOSPC, count=1),
-        refusing(storage, "sync_directory", "prepared"),
-        pytest.raises(CommitUnknownError),
-    ):
-        queue.commit_prepared("t")
-    with suppress(PoisonedError):
-        queue.abort_prepared("t")
-        crashed = storage.crash_keeping_all() if keeps else storage.crash_dropping_unsynced()
-        with open_queue(crashed) as again:
-            assert (waiting(again), prepared_ids(again)) == ([b"before"], [])
+    with refusing(storage, "sync_directory", "prepared"), pytest.raises(CommitUnknownError):
+        move_entries(queue)
+    queue.abort_prepared("t")
+    crashed = storage.crash_keeping_all() if keeps else storage.crash_dropping_unsynced()
+    with open_queue(crashed) as again:
+        assert (waiting(again), prepared_ids(again)) == ([b"before"], [])
     queue.close()

@@ -156,17 +156,13 @@ def test_an_abort_whose_directory_could_not_be_synced_stays_an_abort(storage: Si
     tx.ack(tx.receive(timeout=0))
     tx.prepare("t")
     storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}))
-    with pytest.raises(HoldfastError):
-        queue.abort_prepared("t")
+    queue.abort_prepared("t")
     left = storage.crash_keeping_all()
     queue.close()
     open_queue(left, "a", POLICY).close()
     with open_queue(left.crash_dropping_unsynced(), "a", POLICY) as queue:
-        assert prepared_ids(queue) in ([], ["t"])
-        for each in queue.prepared():
-            assert (each.put_count, each.ack_count) == (1, 1)
-        assert waiting(queue) in ([b"one", b"two"], [b"two"])
-        assert (waiting(queue) == [b"one", b"two"]) == (prepared_ids(queue) == [])
+        assert prepared_ids(queue) == []
+        assert waiting(queue) == [b"one", b"two"]
 
 
 def test_a_batch_adopted_by_a_killed_process_is_durable_once_it_was_seen(storage: SimulatedStorage) -> None:

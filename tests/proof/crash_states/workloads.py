@@ -224,6 +224,7 @@ PREPARING = {
     ),
     "move": Action(_has_waiting, Life.move_waiting),
     "commit_first": Action(_has_waiting, lambda life: life.commit_waiting(0)),
+    "commit_full": Action(_has_waiting, lambda life: life.commit_waiting(0, has_space=False)),
     "commit_last": Action(_has_several_waiting, lambda life: life.commit_waiting(-1)),
     "abort_first": Action(_has_waiting, lambda life: life.abort_waiting(0)),
     "abort_last": Action(_has_several_waiting, lambda life: life.abort_waiting(-1)),

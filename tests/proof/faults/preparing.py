@@ -7,7 +7,7 @@ from collections.abc import Callable
 from holdfast import PersistentQueue
 from proof.faults.operation import Call, Operation, Promise, settle, used
 from proof.faults.world import World
-from support.builders.handles import move_entries, without_space_to_copy
+from support.builders.handles import move_entries, without_space
 
 NEARLY_FULL = bytes(1900)
 """Two of them fill a segment."""
@@ -21,7 +21,7 @@ def in_log(call: Callable[[PersistentQueue], object], *, has_space: bool = True)
         world.transaction(b"new", acks=1).prepare("one")
         world.transaction(b"stays").prepare("other")
         if not has_space:
-            without_space_to_copy(world.queue)
+            without_space(world.queue)
         settle(world)
         return lambda: call(world.queue)
 
@@ -40,7 +40,7 @@ def next_segment(world: World) -> Call:
 IN_THE_LOG = (
     Operation("commit_prepared, in the log", used, in_log(lambda queue: queue.commit_prepared("one")), Promise.ALWAYS),
     Operation(
-        "commit_prepared, moved",
+        "commit_prepared, from the reserve",
         used,
         in_log(lambda queue: queue.commit_prepared("one"), has_space=False),
         Promise.ALWAYS,

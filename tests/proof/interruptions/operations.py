@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast import ClosedError, Delivery, DeliveryBatch, FlushPolicy, PersistentQueue, Transaction
 from holdfast.queue.options.queue_options import Mode
-from support.builders.handles import without_space_to_copy
+from support.builders.handles import without_space
 from support.builders.jobs import Jobs
 from support.owners.machine_link import Machines, machine_links
 from support.workloads.recorded_run import message
@@ -181,7 +181,7 @@ def _fill_and_prepare(world: World) -> None:
 
 def _fill_and_prepare_without_space(world: World) -> None:
     _fill_and_prepare(world)
-    without_space_to_copy(world.queue)
+    without_space(world.queue)
 
 
 def _fill_segment(world: World) -> None:

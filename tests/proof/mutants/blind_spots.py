@@ -281,8 +281,8 @@ BLIND_SPOTS = (
         "large-step-on-a-full-disk",
         "A put fails for want of 64 MiB, though there is space for a smaller file that holds it.",
         "persistence/log/log_writer.py",
-        "directory, header, needed_bytes, carried)",
-        "directory, header, wanted_bytes, carried)",
+        "directory, header, least_bytes, carried)",
+        "directory, header, step_bytes, carried)",
         "steps",
     ),
     Mutation(

@@ -27,9 +27,7 @@ PREPARED_LOGS = (
         "moved-without-an-end",
         "What an opening finds moved is forgotten, so its commit record ends before its segment goes.",
         "persistence/prepared_log/emptying.py",
-        "        if outcome is None and _is_moved(storage, directory, queue_id, entry, contents[entry.sequence].end):\n"
         "            outcome = OUTCOME_MOVED\n",
-        "        if outcome is None and _is_moved(storage, directory, queue_id, entry, contents[entry.sequence].end):\n"
         "            continue\n",
         SUITE,
     ),
@@ -79,8 +77,8 @@ PREPARED_LOGS = (
         "queue/producer/waiting_batches.py",
         "            self._storage.sync_directory(self._directory.prepared)\n"
         "        except BaseException as error:\n"
-        "            self.prepared.note_failure(error)",
-        "            pass\n        except BaseException as error:\n            self.prepared.note_failure(error)",
+        "            self.prepared.removals.set(error)",
+        "            pass\n        except BaseException as error:\n            self.prepared.removals.set(error)",
         SUITE,
     ),
     Mutation(
@@ -95,7 +93,7 @@ PREPARED_LOGS = (
         "entry-without-a-reserve",
         "No space is kept to commit on a full disk what is prepared.",
         "persistence/prepared_log/segment_writer.py",
-        "file.allocate(self._limit + capacity_bytes + _RESERVE_SLACK_BYTES)",
+        "file.allocate(self._limit + reserve_bytes)",
         "file.allocate(self._limit)",
         SUITE,
     ),
@@ -127,15 +125,60 @@ PREPARED_LOGS = (
         "space-back-with-entries",
         "A commit on a full disk cuts its segment behind itself, and takes the entries there.",
         "persistence/prepared_log/prepared_log.py",
-        "            end = self._earlier[entry.sequence]\n",
-        "            end = entry.end\n",
+        "            return self._cut(entry.sequence, size)\n",
+        "            return give_back(self._storage.open(entry.path), entry.path, entry.end, 2**30)\n",
+        SUITE,
+    ),
+    Mutation(
+        "reserve-for-anybody",
+        "A put takes what a commit on a full disk has left of the data file that it was given space for.",
+        "queue/producer/write_side.py",
+        "            writer.keep_room(is_kept=is_made if is_next else is_kept)\n",
+        "            pass\n",
+        SUITE,
+    ),
+    Mutation(
+        "reserve-moves-out",
+        "An opening on a full disk gives the reserve back, and moved entries take more than it has.",
+        "persistence/prepared_log/emptying.py",
+        "    return False  # what is reserved in its segment is for committing it\n",
+        "    with storage.open(entry.path) as file:\n"
+        "        file.truncate(entry.end)\n"
+        "    with suppress(DiskFullError):\n"
+        "        move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))\n"
+        "        return True\n"
+        "    return False\n",
+        SUITE,
+    ),
+    Mutation(
+        "another-of-the-same-id",
+        "Who has listed an entry that is committed meanwhile removes what has its id now.",
+        "queue/prepared/prepared_transactions.py",
+        "    return batch is not None and batch.commit_record.nonce == found.nonce\n",
+        "    return batch is not None\n",
+        SUITE,
+    ),
+    Mutation(
+        "prepared-beside-a-lost-name",
+        "A transaction is prepared though a sync of its directory has failed before.",
+        "queue/producer/waiting_batches.py",
+        "            self.prepared.removals.check()\n            if commit_record.id",
+        "            if commit_record.id",
+        SUITE,
+    ),
+    Mutation(
+        "damage-of-any-vote",
+        "A transaction that is just being prepared counts as damaged, and is aborted as such.",
+        "persistence/prepared_log/waiting_entries.py",
+        "if self.without_puts is None or nonce in self.without_puts else ()",
+        "",
         SUITE,
     ),
     Mutation(
         "votes-of-a-damaged-segment",
         "A vote whose puts are among lost bytes counts as aborted.",
         "queue/prepared/prepared_transactions.py",
-        "    damage = tuple(waiting.lost) if left_to_log else ()\n",
+        "    damage = waiting.lost_of(vote.nonce) if left_to_log else ()\n",
         "    damage = ()\n",
         SUITE,
     ),

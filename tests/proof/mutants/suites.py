@@ -184,7 +184,10 @@ SUITES = (
     _tests(
         "prepared log",
         "tests/unit/prepared_log",
+        "tests/unit/prepared/test_prepared_ids.py",
+        "tests/unit/prepared/test_votes_beside_damage.py",
         "tests/unit/outcomes/test_waiting_puts.py",
+        "tests/unit/producer/test_waiting_batches.py",
         "tests/unit/producer/test_entries_of_the_prepared_log.py",
         "tests/crash/once_broke/test_prepared_logs_that_once_broke.py",
         "tests/crash/prefixes/test_prepared_logs.py",

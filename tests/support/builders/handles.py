@@ -59,13 +59,16 @@ def segments(queue: PersistentQueue) -> list[int]:
     return list_segments(handle_of(queue).storage, handle_of(queue).directory)
 
 
-def without_space_to_copy(queue: PersistentQueue) -> None:
-    """Leave the log of an open queue no space for what was prepared: it has to become a part of it as it is."""
+def without_space(queue: PersistentQueue) -> None:
+    """Let the log of an open queue refuse the next batch; after that something has been given back."""
+    writer = queue._handle.require_write_side()._writer
+    append = writer.append_batch
 
-    def refuse(*_: object) -> range:
+    def refuse(*_: object) -> None:
+        writer.append_batch = append  # type: ignore[method-assign]
         raise DiskFullError("no space", path=str(queue.path))
 
-    queue._handle.require_write_side().decide = refuse  # type: ignore[assignment, method-assign]
+    writer.append_batch = refuse  # type: ignore[assignment, method-assign]
 
 
 @contextmanager

@@ -53,3 +53,28 @@ def refusing(
     finally:
         storage.before_verb = before
     assert failed, f"no {verb} on {name!r}"
+
+
+@contextmanager
+def full_till_space_is_given_back(storage: SimulatedStorage) -> Iterator[list[Path]]:
+    """Let the disk have no space for data files until a segment is cut; yield the segments that were.
+
+    Each cut makes space for one data file. A block in which none was cut has tested nothing, and fails.
+    """
+    cut: list[Path] = []
+    made: list[Path] = []
+
+    def refuse(verb: str, path: Path) -> None:
+        if verb == "truncate" and path.suffix == ".log":
+            cut.append(path)
+        if verb == "allocate" and path.name == "next.data":
+            if len(made) == len(cut):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            made.append(path)
+
+    storage.before_verb = refuse
+    try:
+        yield cut
+    finally:
+        storage.before_verb = None
+    assert cut, "nothing was given back"

@@ -12,7 +12,7 @@ import pytest
 from holdfast import DiskFullError, StorageError
 from holdfast.persistence.filesystem.layout import list_data_files
 from holdfast.persistence.filesystem.storage import free_bytes
-from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, FRAMES_START
 from holdfast.persistence.format.seal import capacity_for, seal_room
 from holdfast.persistence.log import file_steps
 from holdfast.persistence.log.file_steps import step_after, step_holding
@@ -20,14 +20,15 @@ from holdfast.persistence.log.log_writer import LogWriter
 from support.builders.log_parts import LogParts
 from support.storages.refusals import refusing
 
-FIRST, LARGEST = 8192, 100_000
+FIRST, LARGEST, LEAST, UNIT = 8192, 100_000, 6144, 1024
 STEPS = [FIRST, 4 * FIRST, LARGEST]
 KIB, MIB = 2**10, 2**20
 
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_steps, "FIRST_STEP_BYTES", FIRST)
+    for name, size in (("FIRST_STEP_BYTES", FIRST), ("LEAST_BYTES", LEAST), ("_UNIT_BYTES", UNIT)):
+        monkeypatch.setattr(file_steps, name, size)
 
 
 def sizes(parts: LogParts) -> list[int]:
@@ -194,22 +195,22 @@ def test_on_a_full_disk_the_next_file_is_the_smallest_that_is_enough(parts: LogP
     spare(parts, 5000, 9)
     with refusing(parts.storage, verb, "next.data", error, count=1):
         fill(writer)
-    assert sizes(parts)[-1] == FIRST
+    assert sizes(parts)[-1] == LEAST
     assert parts.storage.list(parts.directory.spare) == []
     fill(writer)
-    assert sizes(parts)[-1] == 4 * FIRST
+    assert sizes(parts)[-1] == step_after(LEAST, LARGEST)
     writer.sync()
     assert parts.recover().tail.next_offset == writer.end[2]
 
 
-def test_on_a_full_disk_a_large_message_gets_the_step_that_holds_it(parts: LogParts) -> None:
-    """No smaller one is tried."""
+def test_on_a_full_disk_a_large_message_gets_a_file_of_about_its_size(parts: LogParts) -> None:
+    """It is smaller than its step."""
     writer = parts.writer(file_bytes=LARGEST)
     fill(writer)
     fill(writer)
     with refusing(parts.storage, "allocate", "next.data", errno.ENOSPC, count=1):
         writer.append(bytes(4 * FIRST - FRAMES_START))
-    assert sizes(parts)[-1] == LARGEST
+    assert 0 <= sizes(parts)[-1] - capacity_for(4 * FIRST + FRAME_HEADER_BYTES) < UNIT
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
@@ -220,7 +221,7 @@ def test_a_full_disk_says_what_a_file_takes_and_what_is_free(parts: LogParts, er
     with refusing(parts.storage, "allocate", "next.data", error), pytest.raises(DiskFullError) as caught:
         writer.append(b"a")
     text = str(caught.value)
-    assert re.search(rf"/data takes {FIRST} bytes at least, and \d+ are free \({os.strerror(error)}\)", text)
+    assert re.search(rf"/data takes {LEAST} bytes at least, and \d+ are free \({os.strerror(error)}\)", text)
     assert f"data_file_bytes={LARGEST}" in text
     assert "Drain the queue or free disk space" in text
     assert "\n" not in text

@@ -131,6 +131,34 @@ def test_an_interrupted_sync_poisons(parts: LogParts) -> None:
     assert parts.storage.tree() == before
 
 
+# -- Keeping room ----------------------------------------------------------------------------------------------------
+
+
+def test_room_that_is_kept_is_for_nobody_else_until_the_next_file(parts: LogParts) -> None:
+    """Who needs some rolls, and the next file is as any."""
+    writer = parts.writer()
+    writer.append(b"a")
+    writer.keep_room(is_kept=True)
+    assert not writer.has_space(1)
+    writer.keep_room(is_kept=False)
+    writer.append(b"b")
+    assert writer.end[0] == 1
+    writer.keep_room(is_kept=True)
+    writer.append(b"c")
+    assert writer.end[0] == 2
+    assert not writer.keeps_room
+
+
+def test_a_poisoned_log_refuses_whatever_room_was_kept(parts: LogParts) -> None:
+    """Another thread may let its room go, behind a sync that has failed."""
+    writer = parts.writer()
+    writer.append(b"a")
+    writer.keep_room(is_kept=True)
+    writer.poison(OSError("the disk is gone"))
+    writer.keep_room(is_kept=False)
+    assert is_refused(writer)
+
+
 # -- Rolling ---------------------------------------------------------------------------------------------------------
 
 

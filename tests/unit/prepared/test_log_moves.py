@@ -75,7 +75,7 @@ def test_what_is_undecided_for_long_moves(storage: SimulatedStorage, queue: Pers
     prepare(queue, "puts", "second")
     moves.run()
     assert files(queue) == ([1], ["first", "second"])
-    assert log_of(queue).entries() == []
+    assert log_of(queue).waiting().entries == []
     queue.commit_prepared("first")
     with open_queue(cut_power(storage, queue)) as again:
         assert prepared_ids(again) == ["second"]

@@ -184,21 +184,23 @@ def test_a_reservation_reads_the_progress_of_no_other_group(
         assert queue.reservations.take() is not None
 
 
+@pytest.mark.parametrize("later", [1, 20])
+@pytest.mark.parametrize("earlier", [1, 20])
 def test_a_transaction_that_has_the_id_of_one_decided_just_now_stays(
-    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch
+    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch, earlier: int, later: int
 ) -> None:
-    """Who has listed the earlier one, and then finds it committed, does not remove the later one's file."""
-    prepare(queue, "puts", count=20)
+    """Who has listed the earlier one, and then finds it committed, does not remove the later one, in log or file."""
+    prepare(queue, "puts", count=earlier)
     find = PreparedResolver._find_all
 
     def overtaken(resolver: PreparedResolver) -> list[Found]:
         monkeypatch.setattr(PreparedResolver, "_find_all", find)
         found = find(resolver)
         queue.commit_prepared("puts")
-        prepare(queue, "puts", count=20)
+        prepare(queue, "puts", count=later)
         return found
 
     monkeypatch.setattr(PreparedResolver, "_find_all", overtaken)
     assert prepared_ids(queue) == ["puts"]
     queue.commit_prepared("puts")
-    assert queue.depth() == 43
+    assert queue.depth() == 3 + earlier + later

@@ -21,16 +21,10 @@ from support.builders.segments import QUEUE_ID, ROOM, Segment, nonce
 
 
 class FullDisk(OsStorage):
-    """A disk that has no space for a batch file until segments were cut so often."""
-
-    def __init__(self, directory: QueueDirectory, cuts: int) -> None:
-        super().__init__()
-        self._directory = directory
-        self._cuts = cuts
+    """A disk that has no space for a file."""
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True):  # type: ignore[no-untyped-def]
-        sizes = [os.stat(each).st_size for each in self._directory.prepared.glob("*.log")]
-        if create and sum(size % 4096 != 0 for size in sizes) < self._cuts:
+        if create:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         return super().open(path, create=create, writable=writable)
 
@@ -40,11 +34,14 @@ def emptied(
     storage: OsStorage | None = None,
     *,
     void: tuple[int, ...] = (),
-    misses_puts: bool = False,
+    votes: tuple[int, ...] = (),
 ) -> Left:
-    """Empty it; ``void``: numbers of transactions that were decided without an "ended" frame."""
+    """Empty it.
+
+    ``void``: numbers of transactions that were decided without an "ended" frame; ``votes``: of those that voted.
+    """
     decided = {nonce(each): OUTCOME_ABORTED for each in void}
-    return empty(storage or OsStorage(), directory, QUEUE_ID, decided.get, lambda: misses_puts)
+    return empty(storage or OsStorage(), directory, QUEUE_ID, decided.get, lambda: set(map(nonce, votes)))
 
 
 def files(directory: QueueDirectory) -> tuple[list[int], list[str]]:
@@ -89,15 +86,25 @@ def test_a_batch_file_of_the_same_nonce_counts(directory: QueueDirectory) -> Non
     assert len(list(messages(OsStorage(), moved, QUEUE_ID))) == 2
 
 
-def test_on_a_full_disk_the_reserve_makes_room(directory: QueueDirectory) -> None:
-    """What is cut is behind the last frame."""
+def test_on_a_full_disk_the_reserve_stays_for_commits(directory: QueueDirectory) -> None:
+    """What is reserved behind the last frame is not cut: moved entries would take more."""
     segment = Segment(directory.prepared)
     segment.put(1)
     segment.put(2)
     segment.write()
-    os.truncate(segment.path, 8192)
-    assert emptied(directory, FullDisk(directory, cuts=1)) == Left(last=1)
-    assert files(directory) == ([], ["t1", "t2"])
+    before = segment.path.stat().st_size
+    assert [each.id for each in emptied(directory, FullDisk()).entries] == ["t1", "t2"]
+    assert segment.path.stat().st_size == before
+    assert files(directory) == ([1], [])
+
+
+def test_a_segment_that_never_had_its_name_goes(directory: QueueDirectory) -> None:
+    """A crash in the middle of beginning one leaves its reserve; nothing else with such a name is touched."""
+    half, other = (directory.prepared / name for name in ("0000000002.log.new", "notes.new"))
+    for path in (half, other):
+        path.write_bytes(bytes(10))
+    assert emptied(directory) == Left()
+    assert list(directory.prepared.iterdir()) == [other]
 
 
 def test_without_any_room_segments_stay_and_are_made_durable(directory: QueueDirectory) -> None:
@@ -108,7 +115,7 @@ def test_without_any_room_segments_stay_and_are_made_durable(directory: QueueDir
         for number in numbers:
             segment.put(number)
         found += segment.read().entries
-    left = emptied(directory, FullDisk(directory, cuts=9), void=(1, 3, 4))
+    left = emptied(directory, FullDisk(), void=(1, 3, 4))
     assert [each.id for each in left.entries if isinstance(each, Entry)] == ["t2"]
     assert (list(left.segments), left.last, left.lost) == ([2, 3], 3, [])
     times = {each.nonce: each.timestamp_ns for each in found}
@@ -130,7 +137,7 @@ def test_what_is_synced_is_not_written_again(directory: QueueDirectory, monkeypa
     written: list[int] = []
     module = "holdfast.persistence.prepared_log.emptying.write_whole"
     monkeypatch.setattr(module, lambda file, buffers, position: written.append(position))
-    left = emptied(directory, FullDisk(directory, cuts=9))
+    left = emptied(directory, FullDisk())
     assert (len(left.entries), written) == (1, [])
 
 
@@ -200,20 +207,21 @@ def test_entries_before_lost_bytes_are_in_doubt(directory: QueueDirectory, damag
     assert files(directory) == ([1, 2, 3], ["t3"])
 
 
-@pytest.mark.parametrize("misses_puts", [True, False])
+@pytest.mark.parametrize("votes", [(4,), (), (5,)])
 def test_a_damaged_segment_stays_as_long_as_a_vote_misses_its_puts(
-    directory: QueueDirectory, misses_puts: bool
+    directory: QueueDirectory, votes: tuple[int, ...]
 ) -> None:
-    """They may be in it. The segment before it has nothing that could matter."""
+    """They may be in it. The segment before it has nothing that could matter, and what was decided misses nothing."""
     first = Segment(directory.prepared)
     first.put(1)
     first.end(1)
     first.write()
     without_header(Segment(directory.prepared, 2))
-    left = emptied(directory, misses_puts=misses_puts)
-    assert (left.entries, list(left.segments)) == ([], [2] if misses_puts else [])
-    assert bool(left.lost) is misses_puts
-    assert files(directory) == ([2] if misses_puts else [], [])
+    left = emptied(directory, void=(5,), votes=votes)
+    stays = votes == (4,)
+    assert (left.entries, list(left.segments)) == ([], [2] if stays else [])
+    assert (bool(left.lost), left.without_puts) == (stays, {nonce(4)} if stays else set())
+    assert files(directory) == ([2] if stays else [], [])
 
 
 def test_reserved_room_is_no_frame() -> None:

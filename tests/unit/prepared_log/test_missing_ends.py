@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from holdfast import CommitUnknownError, PersistentQueue
+from holdfast import PersistentQueue
 from holdfast.persistence.outcomes import outcome_log
 from holdfast.persistence.prepared_log.entry import Entry
 from support.builders.handles import handle_of, log_of, segments
@@ -70,7 +71,7 @@ def test_what_is_aborted_in_an_earlier_segment_is_never_in_doubt_again(storage: 
 def test_an_abort_whose_frame_was_lost_is_never_in_doubt_again(storage: SimulatedStorage) -> None:
     """The outcome log tells the opening, which cannot write the frame, and forgets it later."""
     queue = two_prepared(storage)
-    with refusing(storage, "sync", ".log", count=1), pytest.raises(CommitUnknownError):
+    with refusing(storage, "sync", ".log", count=1):
         queue.abort_prepared("first")
     left = cut_power(storage, queue)
     assert not_ended(left) == ["first", "second"]
@@ -113,6 +114,32 @@ def test_on_a_full_disk_commit_records_wait_for_the_segment_with_their_frames(st
         write_side._record_ends.end_all()
         assert segments(queue) == [1, 2]
         assert len(write_side.pending_commit_records) == 0
+
+
+def test_the_reserve_of_earlier_segments_makes_room_for_the_frames(storage: SimulatedStorage) -> None:
+    """On a full disk, so that commit records end; such a segment takes no entries."""
+    left = kill(storage, two_prepared(storage))
+    with without_moves(left) as queue:
+        refused: list[int] = []
+        cut: list[Path] = []
+
+        def full(verb: str, path: Path) -> None:
+            if verb == "truncate" and path.suffix == ".log":
+                cut.append(path)
+            if verb == "allocate" and path.name.endswith(".log.new") and not cut:
+                refused.append(1)
+                raise OSError(errno.ENOSPC, "no space", str(path))
+
+        left.before_verb = full
+        queue.abort_prepared("first")
+        left.before_verb = None
+        assert len(refused) == 2, "in its step, and then without a reserve"
+        assert [path.name for path in cut] == ["0000000001.log"]
+        assert segments(queue) == [1, 2]
+        prepare(queue, "puts", "third")
+        assert segments(queue) == [1, 2, 3]
+        with open_queue(kill(left, queue)) as again:
+            assert prepared_ids(again) == ["second", "third"]
 
 
 def test_a_closed_log_begins_no_segment(storage: SimulatedStorage) -> None:

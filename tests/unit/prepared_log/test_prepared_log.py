@@ -11,7 +11,6 @@ from holdfast import (
     DiskFullError,
     PersistentQueue,
     PoisonedError,
-    StorageError,
     TransactionStateError,
 )
 from holdfast.persistence.filesystem.layout import QueueDirectory
@@ -19,10 +18,11 @@ from holdfast.persistence.format.constants import OUTCOME_ABORTED
 from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
-from support.builders.handles import handle_of, segments
+from holdfast.persistence.prepared_log.waiting_entries import WaitingEntries
+from support.builders.handles import handle_of, log_of, segments
 from support.builders.segments import QUEUE_ID, nonce
 from support.builders.transactions import ORDERS, kill, open_queue, prepare, prepared_ids, waiting
-from support.storages.refusals import refusing
+from support.storages.refusals import full_till_space_is_given_back, refusing
 from support.storages.simulated_storage import SimulatedStorage
 
 
@@ -118,7 +118,7 @@ def test_after_a_failed_removal_none_is_removed(
     prepare(queue, "puts", "old")
     begin_segment(queue)
     begin_segment(queue)
-    with refusing(storage, "sync_directory", "prepared", errno.EIO, count=1), pytest.raises(StorageError):
+    with refusing(storage, "sync_directory", "prepared", errno.EIO, count=1):
         queue.abort_prepared("old")
     assert prepared_ids(queue) == []
     assert not log.has_ended_segments
@@ -128,21 +128,16 @@ def test_after_a_failed_removal_none_is_removed(
 
 @pytest.mark.parametrize("is_last", [True, False])
 def test_the_reserve_of_its_segment_commits_an_entry_on_a_full_disk(
-    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog, is_last: bool, monkeypatch: pytest.MonkeyPatch
+    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog, is_last: bool
 ) -> None:
     """Whatever is behind it in the segment stays, and is decided as before."""
     for name in ("first", "second"):
         prepare(queue, "puts", name)
     if not is_last:
         begin_segment(queue)
-    side = handle_of(queue).require_write_side()
-
-    def full(*_: object) -> None:
-        raise DiskFullError("no space")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(side, "decide", full)
+    with full_till_space_is_given_back(storage) as cut:
         queue.commit_prepared("first")
+    assert [path.name for path in cut] == ["0000000001.log"]
     assert waiting(queue) == [b"new"]
     assert prepared_ids(queue) == ["second"]
     prepare(queue, "puts", "third")
@@ -184,6 +179,6 @@ def test_opening_leaves_no_segment(storage: SimulatedStorage, queue: PersistentQ
     prepare(queue, "puts", "one")
     with open_queue(kill(storage, queue)) as again:
         assert segments(again) == []
-        assert handle_of(again).require_batches().prepared.log.lost == []
+        assert log_of(again).waiting() == WaitingEntries([], [], frozenset())
         again.commit_prepared("one")
         assert waiting(again) == [b"new"]

@@ -12,12 +12,13 @@ from holdfast.persistence.filesystem.storage import File, write_whole
 from holdfast.persistence.format.constants import OUTCOME_ABORTED
 from holdfast.persistence.outcomes.waiting_puts import read_waiting_entries
 from holdfast.persistence.prepared_log import segment_writer
+from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
 from holdfast.queue.producer.write_side import WriteSide
 from support.builders.handles import handle_of, segments
 from support.builders.segments import record
-from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids
+from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -82,6 +83,49 @@ def test_nothing_is_appended_once_another_process_may_own_the_queue(
     with pytest.raises(ClosedError):
         log.append([b"late"], {}, record(3, 1))
     assert segments(queue) == [1]
+
+
+def test_a_close_removes_segments_in_which_nothing_waits(
+    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog
+) -> None:
+    """Their reserve, too; a second close touches nothing, as they may be another owner's by then."""
+    prepare(queue, "puts", "one")
+    queue.commit_prepared("one")
+    assert segments(queue) == [1]
+    log.close()
+    assert segments(queue) == []
+    prepared = handle_of(queue).directory
+    storage.open(prepared.segment(1), create=True).close()
+    log.close()
+    assert segments(queue) == [1]
+
+
+def test_a_close_that_cannot_remove_a_segment_leaves_it_to_the_next_opening(
+    storage: SimulatedStorage, queue: PersistentQueue
+) -> None:
+    """It is a close as any."""
+    prepare(queue, "puts", "one")
+    queue.commit_prepared("one")
+    with refusing(storage, "remove", ".log"):
+        queue.close()
+    assert segments(queue) == [1]
+    with open_queue(storage) as again:
+        assert segments(again) == []
+        assert waiting(again) == [b"new"]
+
+
+def test_nothing_is_given_back_once_another_process_may_own_the_queue(
+    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog
+) -> None:
+    """The next owner reserves with it."""
+    prepare(queue, "puts", "one")
+    found = log.find("one")
+    assert isinstance(found, Entry)
+    queue.close()
+    before = storage.tree()
+    with pytest.raises(ClosedError):
+        log.give_back(found)
+    assert storage.tree() == before
 
 
 # -- Replaced --------------------------------------------------------------------------------------------------------

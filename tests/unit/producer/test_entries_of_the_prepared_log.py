@@ -1,6 +1,8 @@
 """Entries of the prepared log when the disk refuses: committed on a full disk, moved, or ended without a word."""
 
 import errno
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,11 @@ from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
 from holdfast.queue.producer import waiting_batches
+from holdfast.queue.transactions.transaction_state import State
 from support.builders.handles import handle_of
 from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
 from support.processes.log_handlers import text_said
-from support.storages.refusals import refusing
+from support.storages.refusals import full_till_space_is_given_back, refusing
 from support.storages.simulated_storage import SimulatedStorage
 
 
@@ -25,7 +28,7 @@ def test_an_entry_for_which_the_log_has_no_room_becomes_a_part_of_it(storage: Si
     """Committing what is prepared needs no room: its segment has some."""
     with open_queue(storage) as queue:
         prepare(queue, "puts", "t")
-        with refusing(storage, "allocate", "next.data", errno.ENOSPC):
+        with full_till_space_is_given_back(storage):
             assert queue.commit_prepared("t") == range(1)
         left = kill(storage, queue)
     with open_queue(left) as again:
@@ -46,7 +49,7 @@ def test_an_end_that_could_not_be_noted_is_noted_later(
         with monkeypatch.context() as refused:
             refused.setattr(SegmentWriter, "append", refuse)
             assert queue.commit_prepared("t") == range(1)
-        assert "the prepared log could not note it" in text_said(caplog)
+        assert "the prepared log could not note yet that t has ended" in text_said(caplog)
         assert prepared.sync()
 
 
@@ -58,9 +61,53 @@ def test_an_entry_that_is_committed_and_cannot_end_is_committed_once(
         prepare(queue, "puts", "t")
         with refusing(storage, "write_at", ".log"):
             assert queue.commit_prepared("t") == range(1)
-        assert "the prepared log could not note it" in text_said(caplog)
+        assert "the prepared log could not note yet that t has ended" in text_said(caplog)
         left = kill(storage, queue)
     with open_queue(left) as again:
+        assert (waiting(again), prepared_ids(again)) == ([b"new"], [])
+
+
+@pytest.mark.parametrize("verb", ["sync", "write_at"])
+def test_an_abort_whose_end_the_disk_refuses_gives_back_what_was_taken(
+    storage: SimulatedStorage, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    """It is remembered, durably: so it has happened, and no error says that it has not."""
+    with open_queue(storage) as queue:
+        queue.put(b"one")
+        tx = prepare(queue, "both", "t")
+        with refusing(storage, verb, ".log"):
+            tx.abort()
+        assert tx.state is State.ABORTED
+        assert "could not note yet" in text_said(caplog) or "may be there again" in text_said(caplog)
+        assert (waiting(queue), prepared_ids(queue)) == ([b"one"], [])
+        left = cut_power(storage, queue)
+    with open_queue(left) as again:
+        assert (waiting(again), prepared_ids(again)) == ([b"one"], [])
+
+
+def test_closing_waits_for_a_commit_of_another_thread(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind it the next owner may have files of the same names, which are not to be removed."""
+    queue = open_queue(storage)
+    prepare(queue, "puts", "t")
+    handle = handle_of(queue)
+    prepared, closer = handle.require_batches().prepared, threading.Thread(target=queue.close)
+    drop, seen = prepared.drop, list[bool]()
+
+    def close_meanwhile(*arguments: Any) -> None:
+        closer.start()
+        while not handle.calls.is_over:
+            time.sleep(0.001)
+        closer.join(0.05)
+        seen.append(closer.is_alive())
+        drop(*arguments)
+
+    monkeypatch.setattr(prepared, "drop", close_meanwhile)
+    assert queue.commit_prepared("t") == range(1)
+    closer.join(10)
+    assert seen == [True]
+    with open_queue(storage) as again:
         assert (waiting(again), prepared_ids(again)) == ([b"new"], [])
 
 
@@ -107,12 +154,14 @@ def test_what_a_move_that_was_interrupted_leaves_is_decided_with_its_entry(
         prepare(queue, "puts", "t")
         handle = handle_of(queue)
         batches = handle.require_batches()
-        with refusing(storage, "allocate", "next.data", errno.ENOSPC), monkeypatch.context() as patched:
+        entry = batches.prepared.log.find("t")
+        assert isinstance(entry, Entry)
+        with monkeypatch.context() as patched:
             patched.setattr(owner, name, interrupted)
             with pytest.raises(KeyboardInterrupt):
-                queue.commit_prepared("t")
+                batches.move(entry)
         assert list(list_batch_files(storage, handle.directory)) == ["t"]
-        assert isinstance(batches.prepared.log.find("t"), Entry)
+        assert batches.prepared.log.find("t") is entry
         getattr(queue, f"{verb}_prepared")("t")
         assert batches.prepared.sync()
         assert not list_batch_files(storage, handle.directory)

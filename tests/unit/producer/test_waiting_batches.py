@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import PersistentQueue, StorageError
+from holdfast import PersistentQueue, PoisonedError, StorageError
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.prepared import prepared_transactions
 from holdfast.queue.producer.waiting_batches import WaitingBatches
 from support.builders.handles import handle_of
-from support.builders.transactions import ORDERS, kill, open_queue, prepared_ids, waiting
+from support.builders.transactions import ORDERS, kill, open_queue, prepare, prepared_ids, waiting
 from support.processes.log_handlers import text_said
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
@@ -168,9 +168,12 @@ def test_a_removal_that_could_not_be_synced_keeps_decisions_open(storage: Simula
         prepare_in_file(queue)
         batches, _ = batches_of(queue)
         assert batches.prepared.sync()
-        with refusing(storage, "sync_directory", "prepared"), pytest.raises(StorageError, match="syncing"):
+        with refusing(storage, "sync_directory", "prepared"):
             queue.abort_prepared("t")
         assert not batches.prepared.sync()
+        for count in (1, 20):
+            with pytest.raises(PoisonedError, match="Reopen the queue"):
+                prepare(queue, "puts", "later", count=count)
         left = kill(storage, queue)
     with open_queue(left) as again:
         assert waiting(again) == []

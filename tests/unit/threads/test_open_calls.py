@@ -53,6 +53,19 @@ def test_closing_inside_of_a_call_does_not_wait_for_itself() -> None:
     assert calls.is_over
 
 
+def test_a_call_inside_of_another_is_not_refused() -> None:
+    """Closing waits for the whole; half of it would be neither done nor refused."""
+    calls = OpenCalls("/q")
+
+    def close_and_go_on() -> int:
+        calls.close()
+        return calls.run(lambda: 7)
+
+    assert calls.run(close_and_go_on) == 7
+    with pytest.raises(ClosedError):
+        calls.run(lambda: 7)
+
+
 def test_closing_does_not_wait_for_a_call_that_has_failed() -> None:
     """An interruption ends it too."""
     calls = OpenCalls("/q")

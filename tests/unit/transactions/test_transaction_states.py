@@ -188,7 +188,7 @@ def test_a_put_that_fails_adds_nothing(queue: PersistentQueue, storage: Simulate
 def test_a_failed_prepare_aborts(queue: PersistentQueue, storage: SimulatedStorage, verb: str, at: int) -> None:
     """Whatever fails; what was taken is ready again, and the id is free."""
     tx, _ = begin(queue)
-    storage.faults = plan = FaultPlan(at, error=28, verbs=frozenset({verb}))
+    storage.faults = plan = FaultPlan(at, error=5, verbs=frozenset({verb}))
     expected = State.PREPARED
     try:
         tx.prepare("t")

@@ -12,6 +12,12 @@ FIRST_STEP_BYTES = 256 * 2**10
 STEP_FACTOR = 4
 """How many times as large the file behind a full one is."""
 
+LEAST_BYTES = 128 * 2**10
+"""Size of the smallest file on a full disk: as small as serves, and not one for each message."""
+
+_UNIT_BYTES = 16 * 2**10
+"""A larger one is a multiple of this."""
+
 
 def step_holding(size_bytes: int, largest_bytes: int) -> int:
     """Return the smallest step that holds so many bytes; ``size_bytes`` if that is more than the largest step."""
@@ -19,6 +25,12 @@ def step_holding(size_bytes: int, largest_bytes: int) -> int:
     while step < size_bytes and step < largest_bytes:
         step = min(step * STEP_FACTOR, largest_bytes)
     return max(step, size_bytes)
+
+
+def least_holding(size_bytes: int, largest_bytes: int) -> int:
+    """Return the smallest size that a file is made in to hold so many bytes, for a full disk."""
+    least = max(-(-size_bytes // _UNIT_BYTES) * _UNIT_BYTES, LEAST_BYTES)
+    return max(min(least, largest_bytes), size_bytes)
 
 
 def step_after(full_bytes: int, largest_bytes: int) -> int:

@@ -26,9 +26,9 @@ from holdfast.persistence.format.constants import (
 )
 from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.framing import encode_frame
-from holdfast.persistence.format.seal import Seal, capacity_for
+from holdfast.persistence.format.seal import Seal, capacity_for, seal_room
 from holdfast.persistence.log import next_data_file
-from holdfast.persistence.log.file_steps import step_after, step_holding
+from holdfast.persistence.log.file_steps import least_holding, step_after, step_holding
 from holdfast.persistence.log.segment_writer import SegmentWriter, check_fits
 from holdfast.persistence.segment.batch_file import adopt_header, append_carried
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
@@ -55,6 +55,13 @@ class LogWriter(SegmentWriter):
     def change_file_bytes(self, file_bytes: int) -> None:
         """Let the next data files have another size."""
         self._file_bytes = file_bytes
+
+    def keep_room(self, *, is_kept: bool) -> None:
+        """Let no append use what is left of the active file, or let every append; until the next file begins."""
+        self._limit = self._position if is_kept else self._capacity - seal_room(self._capacity)
+        self.keeps_room = is_kept
+        if (cause := self._poison.cause) is not None:  # last: the sync of another thread may have failed just now
+            self.poison(cause)
 
     # -- Rolling -----------------------------------------------------------------------------------------------------
 
@@ -88,8 +95,9 @@ class LogWriter(SegmentWriter):
         carried, positions = self._carry(header)
         frames_bytes = len(carried) + (self._wanted_bytes if is_full else 0)
         check_fits(frames_bytes)
-        needed = min(step_holding(capacity_for(FRAMES_START + frames_bytes), self._file_bytes), DATA_FILE_BYTES_LIMIT)
-        file = self._make_next(header, carried, needed, self._next_step(is_full=is_full))
+        held = capacity_for(FRAMES_START + frames_bytes)
+        step = max(self._next_step(is_full=is_full), step_holding(held, self._file_bytes))
+        file = self._make_next(header, carried, least_holding(held, self._file_bytes), step)
 
         def publish() -> None:
             name = next_data_file.publish(self._storage, self._directory, header)
@@ -104,25 +112,24 @@ class LogWriter(SegmentWriter):
                 file.close()
             raise
 
-    def _make_next(self, header: DataFileHeader, carried: bytes, needed_bytes: int, step_bytes: int) -> File:
+    def _make_next(self, header: DataFileHeader, carried: bytes, least_bytes: int, step_bytes: int) -> File:
         """Make the next file in its step; on a full disk the smallest that is enough.
 
         Each attempt takes a spare, and the first one that fails gives its space back: so no spare is left if both fail.
         """
         directory, where = self._directory, self._directory.data
-        wanted_bytes = max(needed_bytes, step_bytes)
         try:
-            return next_data_file.prepare(self._storage, directory, header, wanted_bytes, carried)
+            return next_data_file.prepare(self._storage, directory, header, step_bytes, carried)
         except OSError as error:
             if error.errno not in DISK_FULL_ERRNOS:
                 raise storage_error(error, "making room for the next data file", where) from error
         try:
-            return next_data_file.prepare(self._storage, directory, header, needed_bytes, carried)
+            return next_data_file.prepare(self._storage, directory, header, least_bytes, carried)
         except OSError as error:
             if error.errno not in DISK_FULL_ERRNOS:
                 raise storage_error(error, "making room for the next data file", where) from error
             raise DiskFullError(
-                f"disk full: the next data file in {where} takes {needed_bytes} bytes at least, and "
+                f"disk full: the next data file in {where} takes {least_bytes} bytes at least, and "
                 f"{free_bytes(where) or 0} are free ({error.strerror}); nothing of it was kept. Drain the queue or "
                 f"free disk space, then try again (data_file_bytes={self._file_bytes} is the most that a file takes)",
                 path=str(where),

@@ -100,6 +100,7 @@ class SegmentWriter:
         self._position = position
         self._index = index
         self._limit = capacity - seal_room(capacity)
+        self.keeps_room = False
         self._timestamp_min_ns = header.base_timestamp_ns
         self._seal_entries: list[tuple[int, int]] = []
         self._next_entry_position = position

@@ -37,7 +37,8 @@ class PreparedFiles:
     leftovers : set of Path
         Batch files that may be there and have to go: of what is in the log, or in the prepared log, too.
     removals : Poison
-        Set when a sync has failed: the removal of a batch may not survive a power cut.
+        Set when a sync of the directory has failed: a second one proves nothing. Names that came or went may be lost,
+        so nothing more is prepared, and what is committed stays pending.
     """
 
     def __init__(self, storage: Storage, directory: QueueDirectory, log: PreparedLog) -> None:
@@ -46,10 +47,9 @@ class PreparedFiles:
         self._directory = directory
         self._sync_lock = threading.Lock()
         self._has_removed = False
-        self._has_failed = False
         self.leftovers: set[Path] = set()
         self.outcome_log = OutcomeLog(storage, directory.outcome_log)
-        self.removals = Poison("the removal of prepared batches", directory.prepared)
+        self.removals = Poison("the directory of prepared transactions", directory.prepared)
 
     def drop(self, batch: Waiting, outcome: int) -> None:
         """Remove a batch that was decided."""
@@ -66,17 +66,12 @@ class PreparedFiles:
         """Remove a batch file."""
         with storage_errors("removing a batch", path), suppress(*MISSING):
             self._storage.remove(path)
-        self.note_removed()
-        self.leftovers.discard(path)
+        self.note_removed(path)
 
-    def note_removed(self) -> None:
+    def note_removed(self, path: Path) -> None:
         """Note that a batch file has gone, though not durably so before :meth:`sync`."""
         self._has_removed = True
-
-    def note_failure(self, error: BaseException) -> None:
-        """Note that a sync of the directory has failed: a second one proves nothing, so nothing is durable any more."""
-        self._has_failed = True
-        self.removals.set(error)
+        self.leftovers.discard(path)
 
     def sync(self) -> bool:
         """Make durable what was removed and remembered; False as long as something could not be removed."""
@@ -88,6 +83,6 @@ class PreparedFiles:
                     with storage_errors("syncing", self._directory.prepared):
                         self._storage.sync_directory(self._directory.prepared)
                 except BaseException as error:
-                    self.note_failure(error)
+                    self.removals.set(error)
                     raise
-        return self.log.sync_ends() and not self.leftovers and not self._has_failed
+        return self.log.sync_ends() and not self.leftovers and self.removals.cause is None

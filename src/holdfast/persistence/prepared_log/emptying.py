@@ -1,6 +1,6 @@
 """Empties the prepared log at opening: moves what is undecided to batch files, and removes the segments.
 
-What cannot be moved stays, with its segment: damaged entries, and all of them on a full disk.
+What cannot be moved stays, with its segment: damaged entries, and those for which the disk has no space.
 docs/format.md, "Prepared log".
 """
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from holdfast.errors import CorruptionError, DiskFullError
-from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_segment_name
 from holdfast.persistence.filesystem.storage import MISSING, Storage, write_whole
 from holdfast.persistence.format.constants import OUTCOME_MOVED
 from holdfast.persistence.format.report import Damage
@@ -38,6 +38,8 @@ class Left:
         Entries in them that ended without an "ended" frame, by nonce: those that have moved, too.
     lost : list of Damage
         Damage that may have taken entries or outcomes.
+    without_puts : set of bytes
+        The nonces of votes that wait for puts which it may have taken.
     """
 
     segments: dict[int, int] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class Left:
     entries: list[Entry | DamagedEntry] = field(default_factory=list)
     void: dict[bytes, UnwrittenEnd] = field(default_factory=dict)
     lost: list[Damage] = field(default_factory=list)
+    without_puts: set[bytes] = field(default_factory=set)
 
 
 def empty(
@@ -52,7 +55,7 @@ def empty(
     directory: QueueDirectory,
     queue_id: bytes,
     outcome_of: Callable[[bytes], int | None],
-    misses_puts: Callable[[], bool],
+    without_puts: Callable[[], set[bytes]],
 ) -> Left:
     """Empty the prepared log; the caller holds the write lock.
 
@@ -62,8 +65,8 @@ def empty(
         The queue.
     outcome_of : callable
         Returns what became of a transaction although no "ended" frame says so; None: it is undecided.
-    misses_puts : callable
-        Whether a vote waits for puts that are nowhere.
+    without_puts : callable
+        Returns the nonces of votes whose puts this queue's log decides, and that are in no batch file.
 
     Raises
     ------
@@ -71,6 +74,7 @@ def empty(
         The disk refuses.
     """
     left = Left()
+    _remove_half_made(storage, directory)
     contents = {each.header.sequence: each for each in read_segments(storage, directory, queue_id)}
     if not contents:
         return left
@@ -79,7 +83,7 @@ def empty(
     left.lost = waiting.lost
     for entry in waiting.entries:
         outcome = outcome_of(entry.nonce)
-        if outcome is None and _is_moved(storage, directory, queue_id, entry, contents[entry.sequence].end):
+        if outcome is None and _is_moved(storage, directory, queue_id, entry):
             outcome = OUTCOME_MOVED
         if outcome is None:
             left.entries.append(entry)
@@ -88,8 +92,11 @@ def empty(
     storage.sync_directory(directory.prepared)
     first_kept = min((each.sequence for each in left.entries), default=left.last + 1)
     damaged = [sequence for sequence, content in contents.items() if content.lost]
-    if damaged and first_kept > max(damaged) and misses_puts():
-        first_kept = min(damaged)
+    if damaged:
+        known = {each.nonce for each in left.entries} | set(left.void)
+        left.without_puts = {each for each in without_puts() - known if outcome_of(each) is None}
+        if left.without_puts:
+            first_kept = min(first_kept, *damaged)
     for sequence, content in contents.items():
         if sequence < first_kept:
             remove_segment(storage, directory, sequence)
@@ -99,6 +106,15 @@ def empty(
     left.lost = left.lost if left.segments else []
     left.void = {nonce: end for nonce, end in left.void.items() if end.sequence in left.segments}
     return left
+
+
+def _remove_half_made(storage: Storage, directory: QueueDirectory) -> None:
+    """Remove a segment that a crash has left before it had its name."""
+    with suppress(FileNotFoundError):
+        for name in storage.list(directory.prepared):
+            if name.endswith(".new") and is_segment_name(name.removesuffix(".new")):
+                with suppress(*MISSING):
+                    storage.remove(directory.prepared / name)
 
 
 def remove_segment(storage: Storage, directory: QueueDirectory, sequence: int) -> None:
@@ -142,13 +158,8 @@ def move_entry(
     return replace(summary, path=path)
 
 
-def _is_moved(
-    storage: Storage, directory: QueueDirectory, queue_id: bytes, entry: Entry | DamagedEntry, end: int
-) -> bool:
-    """Move an entry; False if it has to stay where it is. A batch file that is there counts.
-
-    The frames of its segment stop at ``end``.
-    """
+def _is_moved(storage: Storage, directory: QueueDirectory, queue_id: bytes, entry: Entry | DamagedEntry) -> bool:
+    """Move an entry; False if it has to stay where it is. A batch file that is there counts."""
     with suppress(*MISSING, CorruptionError):
         if read_summary(storage, directory.batch_file(entry.id), queue_id).commit_record.nonce == entry.nonce:
             return True
@@ -157,12 +168,7 @@ def _is_moved(
     with suppress(DiskFullError):
         move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))
         return True
-    with storage.open(entry.path) as file:  # what is reserved behind the last frame is for this
-        file.truncate(end)
-    with suppress(DiskFullError):
-        move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))
-        return True
-    return False
+    return False  # what is reserved in its segment is for committing it
 
 
 def _make_durable(storage: Storage, content: SegmentContent) -> None:

@@ -5,20 +5,22 @@ docs/format.md, "Prepared log". Segments of an earlier opening are read, never a
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.errors import ClosedError, DiskFullError
+from holdfast.errors import ClosedError, DiskFullError, HoldfastError
 from holdfast.persistence.filesystem.layout import PREPARED_LOG, QueueDirectory, note_feature
 from holdfast.persistence.filesystem.poison import Poison
-from holdfast.persistence.filesystem.storage import Storage, storage_errors
+from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
+from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.persistence.format.file_header import SegmentHeader
 from holdfast.persistence.format.report import Damage
-from holdfast.persistence.log.file_steps import step_after, step_holding
+from holdfast.persistence.log.file_steps import LEAST_BYTES, least_holding, step_after, step_holding
 from holdfast.persistence.prepared_log.emptying import empty, remove_segment
 from holdfast.persistence.prepared_log.entry import (
     Entry,
@@ -29,7 +31,9 @@ from holdfast.persistence.prepared_log.entry import (
     entry_room,
 )
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry
-from holdfast.persistence.prepared_log.segment_writer import ENDED_BYTES, SegmentWriter
+from holdfast.persistence.prepared_log.segment_writer import ENDED_BYTES, SegmentWriter, give_back
+from holdfast.persistence.prepared_log.waiting_entries import WaitingEntries
+from holdfast.threads import log_later
 
 UNDECIDED_SECONDS = 60.0
 """What has been undecided for so long moves to a batch file."""
@@ -40,6 +44,11 @@ UNDECIDED_SEGMENTS = 2
 
 KEPT_BYTES_MAX = 2**20
 """Of the entries whose messages stay in memory until they are decided; those of others are read."""
+
+_ROUGH_BYTES = 2 * LEAST_BYTES
+"""On a full disk a data file is begun before the one before it is cut: so much of both has no message yet."""
+
+_BLOCK_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -63,11 +72,6 @@ class PreparedLog:
         Largest size of the room for frames in a segment, unless an entry needs more.
     check_fence : callable
         Raises FencedError if another owner has opened the queue.
-
-    Attributes
-    ----------
-    lost : list of Damage
-        Damage of earlier segments that may have taken entries or outcomes: what they knew stays in doubt.
     """
 
     def __init__(
@@ -95,9 +99,10 @@ class PreparedLog:
         self._unwritten: dict[bytes, UnwrittenEnd] = {}  # what ended without a frame that says so
         self._is_stuck = False
         self._is_closed = False
-        self.lost: list[Damage] = []
+        self._lost: list[Damage] = []  # of earlier segments, and the votes whose puts may have been there
+        self._without_puts: set[bytes] = set()
 
-    def take_over(self, outcome_of: Callable[[bytes], int | None], misses_puts: Callable[[], bool]) -> None:
+    def take_over(self, outcome_of: Callable[[bytes], int | None], without_puts: Callable[[], set[bytes]]) -> None:
         """Take over what an earlier opening has left; see :func:`empty`, whose parameters these are.
 
         Raises
@@ -106,9 +111,10 @@ class PreparedLog:
             It cannot be read, or not be made durable.
         """
         with storage_errors("emptying the prepared log", self._directory.prepared):
-            left = empty(self._storage, self._directory, self._queue_id, outcome_of, misses_puts)
+            left = empty(self._storage, self._directory, self._queue_id, outcome_of, without_puts)
         now = time.monotonic()
-        self._earlier, self._last, self.lost = left.segments, left.last, left.lost
+        self._earlier, self._last = left.segments, left.last
+        self._lost, self._without_puts = left.lost, left.without_puts
         self._waiting = {each.id: _Waiting(each, now) for each in left.entries}
         self._unwritten = left.void
 
@@ -129,8 +135,7 @@ class PreparedLog:
             Another owner has come, or the queue was closed; nothing was added.
         """
         with self._lock:
-            if self._is_closed:
-                raise ClosedError(f"{self._directory.root} was closed; open it again")
+            self._check_open()
             self._poison.check()
             writer = self._with_room(entry_room(payloads, headers) + ENDED_BYTES)
             record = commit_record.waiting_in(writer.path)
@@ -153,6 +158,10 @@ class PreparedLog:
             self._appended += end - position
             return entry, self._appended
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError(f"{self._directory.root} was closed; open it again")
+
     def _add(self, waiting: _Waiting) -> None:
         self._waiting[waiting.entry.id] = waiting
         self._kept_bytes += waiting.kept_bytes
@@ -165,25 +174,52 @@ class PreparedLog:
         """Return the segment for an entry; begin one if it has no room for it, and for all ends that are to come."""
         wanted = size + ENDED_BYTES * (len(self._waiting) + len(self._unwritten))
         writer = self._writer
-        if writer is not None and writer.has_room(wanted) and not writer.is_released:
+        if writer is not None and writer.has_room(wanted) and (writer.takes_entries or not size):
             return writer
         self._check_fence()  # another owner has segments of the same names
         if writer is None:
             note_feature(self._storage, self._directory, PREPARED_LOG)
-            capacity = step_holding(wanted, self._largest_bytes)
         else:
             writer.sync()
-            capacity = max(step_after(writer.capacity_bytes, self._largest_bytes), wanted)
-        sequence = self._last + 1
-        path = self._directory.segment(sequence)
-        header = SegmentHeader(self._queue_id, sequence)
-        following = SegmentWriter(self._storage, path, header, capacity, self._poison, self._check_fence)
+        is_full = writer is not None and writer.takes_entries
+        step = step_after(writer.capacity_bytes, self._largest_bytes) if writer is not None and is_full else 0
+        following = self._begin(wanted, step, takes_entries=size > 0)
         if writer is not None:
             self._earlier[self._last] = writer.end  # first: no segment may be forgotten by an interruption
-        self._writer, self._last = following, sequence
+        self._writer, self._last = following, self._last + 1
         if writer is not None:
             writer.close()
         return following
+
+    def _begin(self, wanted: int, step: int, *, takes_entries: bool) -> SegmentWriter:
+        """Make the next segment in its step; on a full disk the smallest that is enough.
+
+        If it has to take no entries, the reserve of earlier segments makes room for it: it lets their entries end.
+        """
+        with suppress(DiskFullError):
+            return self._made(max(step, step_holding(wanted, self._largest_bytes)))
+        least = least_holding(wanted, self._largest_bytes)
+        if takes_entries:
+            return self._made(least)
+        for sequence in reversed(self._earlier):
+            with suppress(DiskFullError):
+                return self._made(wanted, has_reserve=False)
+            self._cut(sequence, wanted + FRAMES_START + _BLOCK_BYTES)
+        return self._made(wanted, has_reserve=False)
+
+    def _made(self, capacity: int, *, has_reserve: bool = True) -> SegmentWriter:
+        sequence = self._last + 1
+        path, header = self._directory.segment(sequence), SegmentHeader(self._queue_id, sequence)
+        # The same again, a quarter for headers and seals of data files, and what two of them have no message in.
+        reserve = capacity + capacity // 4 + _ROUGH_BYTES if has_reserve else 0
+        return SegmentWriter(self._storage, path, header, capacity, reserve, self._poison, self._check_fence)
+
+    def _cut(self, sequence: int, size: int) -> bool:
+        """Give so much of the reserve of an earlier segment back to the disk; False if none is left."""
+        path = self._directory.segment(sequence)
+        with storage_errors("giving space back", path), suppress(*MISSING), self._storage.open(path) as file:
+            return give_back(file, path, self._earlier[sequence], size)
+        return False  # it is removed just now
 
     def sync(self) -> int:
         """Sync what was appended; return the ticket that this covers.
@@ -205,10 +241,11 @@ class PreparedLog:
         waiting = self._waiting.get(transaction_id)
         return None if waiting is None else waiting.entry
 
-    def entries(self) -> list[Entry | DamagedEntry]:
-        """Return what waits, oldest first."""
+    def waiting(self) -> WaitingEntries:
+        """Return what waits, oldest first, and the damage that may have taken the puts of some votes."""
         with self._lock:
-            return [each.entry for each in self._waiting.values()]
+            entries = [each.entry for each in self._waiting.values()]
+            return WaitingEntries(entries, list(self._lost), frozenset(self._without_puts))
 
     def long_undecided(self, now: float) -> list[Entry]:
         """Return whole entries that have to move to batch files by ``now``, a monotonic time."""
@@ -238,19 +275,21 @@ class PreparedLog:
     def end(self, transaction_id: str, nonce: bytes, outcome: int, timestamp_ns: int) -> None:
         """Make an entry void, though not durably so before :meth:`sync_ends`; without one it does nothing.
 
-        Raises
-        ------
-        StorageError, PoisonedError
-            It could not be written: the next opening knows it from the log, or from the outcome log.
+        If the disk refuses the frame, it is written later: the log or the outcome log knows the outcome until then.
         """
         with self._lock:
+            self._without_puts.discard(nonce)
             waiting = self._waiting.get(transaction_id)
             if waiting is None or waiting.entry.nonce != nonce:
                 return
             self._unwritten[nonce] = UnwrittenEnd(waiting.entry.sequence, outcome, timestamp_ns)
             self._remove(waiting)
             if self._writer is not None:
-                self._write_ends(self._writer)
+                try:
+                    self._write_ends(self._writer)
+                except HoldfastError as error:
+                    what = "the prepared log could not note yet that %s has ended: %s"
+                    log_later(logging.WARNING, what, transaction_id, error)
 
     def _write_ends(self, writer: SegmentWriter) -> None:
         """Append the "ended" frames that are missing; each has room, unless an interruption has one written twice."""
@@ -267,22 +306,29 @@ class PreparedLog:
         On a full disk those that an earlier opening has left stay so.
         """
         self.remove_ended()
-        with self._lock, suppress(DiskFullError):
+        with self._lock, suppress(DiskFullError):  # all reserves were given back, and others have taken the space
             if self._unwritten and not self._is_closed:
                 self._poison.check()
                 self._write_ends(self._with_room(0))
         self.sync()
         return not self._unwritten
 
-    def release(self, entry: Entry) -> None:
-        """Give the space that is reserved to commit an entry back to the disk. Raises StorageError."""
+    def give_back(self, entry: Entry) -> bool:
+        """Give some of the space that is reserved to commit an entry back to the disk; False if none is left.
+
+        Raises
+        ------
+        StorageError
+            The disk refuses.
+        ClosedError
+            The queue was closed.
+        """
+        size = entry.end - entry.position + 2 * _BLOCK_BYTES
         with self._lock:
+            self._check_open()
             if self._writer is not None and entry.sequence == self._last:
-                self._writer.release()
-                return
-            end = self._earlier[entry.sequence]
-        with storage_errors("giving space back", entry.path), self._storage.open(entry.path) as file:
-            file.truncate(end)
+                return self._writer.give_back(size)
+            return self._cut(entry.sequence, size)
 
     def remove_ended(self) -> None:
         """Remove segments before the last one, oldest first, as long as nothing in them is undecided.
@@ -311,14 +357,23 @@ class PreparedLog:
             undecided = min((each.entry.sequence for each in self._waiting.values()), default=self._last + 1)
             oldest = next(iter(self._earlier), undecided)
             is_last = oldest == self._last and self._writer is not None
-            return None if self._is_stuck or self.lost or is_last or oldest >= undecided else oldest
+            stays = self._is_stuck or self._without_puts or is_last or oldest >= undecided
+            return None if stays else oldest
 
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync what was appended, and append nothing more. A failure is for those who wait for that sync."""
+        """Sync what was appended, append nothing more, and remove segments, the last one too, if nothing waits in them.
+
+        A failure of the sync is for those who wait for it; what could not be removed, the next opening removes.
+        """
         with self._lock:
+            if self._is_closed:  # another owner may have segments of the same names by now
+                return
             self._is_closed = True
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                self._earlier[self._last] = writer.end
+                writer.close()
+        with suppress(HoldfastError):
+            self.remove_ended()

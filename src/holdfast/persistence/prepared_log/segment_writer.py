@@ -10,16 +10,13 @@ from pathlib import Path
 from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.document import made_anew
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
-from holdfast.persistence.filesystem.storage import Storage, storage_errors, write_whole
+from holdfast.persistence.filesystem.storage import File, Storage, storage_errors, write_whole
 from holdfast.persistence.format.constants import ENTRY_ENDED, FRAME_HEADER_BYTES, FRAMES_START, SYNCED_END_POSITION
 from holdfast.persistence.format.file_header import SegmentHeader, block_buffers
 from holdfast.persistence.prepared_log.segment_reader import encode_synced_end
 
 ENDED_BYTES = FRAME_HEADER_BYTES + ENTRY_ENDED.size
 """Size of an "ended" frame."""
-
-_RESERVE_SLACK_BYTES = 64 * 2**10
-"""Of the space to commit on a full disk: headers and seals of batch files."""
 
 
 class SegmentWriter:
@@ -32,7 +29,9 @@ class SegmentWriter:
     header : SegmentHeader
         Its header.
     capacity_bytes : int
-        Room for frames. The same is reserved behind it.
+        Room for frames.
+    reserve_bytes : int
+        Space behind it, for commits on a full disk.
     poison : Poison
         Set if what is on the disk is unknown.
     check_fence : callable
@@ -44,8 +43,8 @@ class SegmentWriter:
         As above.
     end : int
         Position behind the last frame.
-    is_released : bool
-        Whether the space to commit was given back: it takes no more entries.
+    takes_entries : bool
+        Whether it has a reserve, and gave none of it back. Else it takes "ended" frames only.
 
     Raises
     ------
@@ -59,6 +58,7 @@ class SegmentWriter:
         path: Path,
         header: SegmentHeader,
         capacity_bytes: int,
+        reserve_bytes: int,
         poison: Poison,
         check_fence: Callable[[], None],
     ) -> None:
@@ -70,10 +70,10 @@ class SegmentWriter:
         self._check_fence = check_fence
         self._sync_lock = threading.Lock()
         self.end = self.synced = FRAMES_START
-        self.is_released = False
+        self.takes_entries = reserve_bytes > 0
         with storage_errors("making a segment of the prepared log", path):
             with made_anew(storage, path) as file:
-                file.allocate(self._limit + capacity_bytes + _RESERVE_SLACK_BYTES)
+                file.allocate(self._limit + reserve_bytes)
                 write_whole(file, (block_buffers(header.encode()),), 0)
             self.file = storage.open(path)
 
@@ -142,11 +142,10 @@ class SegmentWriter:
             with suppress(OSError):  # frames that follow say so, too
                 write_whole(self.file, (encode_synced_end(end, self.header.salt),), SYNCED_END_POSITION)
 
-    def release(self) -> None:
-        """Give the space to commit back to the disk. Raises StorageError."""
-        self.is_released = True
-        with storage_errors("giving space back", self.path):
-            self.file.truncate(self._limit)
+    def give_back(self, size: int) -> bool:
+        """Give so much of the reserve back to the disk; False if none is left. Raises StorageError."""
+        self.takes_entries = False
+        return give_back(self.file, self.path, self._limit, size)
 
     def close(self) -> None:
         """Sync, and close the file; a sync that fails poisons the log, for those who wait for it."""
@@ -155,3 +154,13 @@ class SegmentWriter:
                 self.sync()
         finally:
             self.file.close()
+
+
+def give_back(file: File, path: Path, kept_bytes: int, size: int) -> bool:
+    """Cut so much off a segment, but nothing below ``kept_bytes``; False if that is nothing. Raises StorageError."""
+    with storage_errors("giving space back", path):
+        there = file.size()
+        if there <= kept_bytes:
+            return False
+        file.truncate(max(kept_bytes, there - size))
+        return True

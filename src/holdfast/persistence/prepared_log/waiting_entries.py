@@ -34,10 +34,17 @@ class WaitingEntries:
         Oldest first. One of them may have a batch file too, which counts.
     lost : list of Damage
         Damage that may have taken entries, or the frames that end them.
+    without_puts : set of bytes or None
+        The nonces of votes whose puts may have been there; None: of any vote.
     """
 
     entries: list[Entry | DamagedEntry] = field(default_factory=list)
     lost: list[Damage] = field(default_factory=list)
+    without_puts: frozenset[bytes] | None = None
+
+    def lost_of(self, nonce: bytes) -> tuple[Damage, ...]:
+        """Return the damage that may have taken the puts of a vote."""
+        return tuple(self.lost) if self.without_puts is None or nonce in self.without_puts else ()
 
 
 def read_segments(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> list[SegmentContent]:

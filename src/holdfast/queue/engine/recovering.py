@@ -15,6 +15,7 @@ from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.outcomes.outcome_log import COMMITTED
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles
 from holdfast.persistence.outcomes.redo import OWN, redo_commit_records
+from holdfast.persistence.outcomes.waiting_puts import waiting_puts
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.recovery.log_recovery import RecoveredLog, recover_log
 from holdfast.persistence.segment.staged_file import remove_abandoned
@@ -66,12 +67,13 @@ def open_prepared(
 
     with storage_errors("clearing", directory.prepared):  # first: a move must not write into what a sync has failed on
         remove_abandoned(storage, directory)
-    log.take_over(outcome_of, lambda: _has_own_votes(storage, directory, queue_id))
+    log.take_over(outcome_of, lambda: _votes_without_file(storage, directory, queue_id))
     return prepared
 
 
-def _has_own_votes(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> bool:
-    """Whether votes wait for what this queue's log decides."""
+def _votes_without_file(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> set[bytes]:
+    """Return the nonces of votes that this queue's log decides, and whose puts are in no batch file."""
     readers = (progress_reader(storage, directory, queue_id, group) for group in list_groups(storage, directory))
-    coordinators = (vote.coordinator for reader in readers for vote in reader.refresh().votes.values())
-    return any(coordinator is not None and coordinator.path == OWN for coordinator in coordinators)
+    votes = [vote for reader in readers for vote in reader.refresh().votes.values()]
+    own = {each.nonce for each in votes if each.coordinator is not None and each.coordinator.path == OWN}
+    return own - {each.nonce for each in waiting_puts(storage, directory, queue_id, ())}

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 from holdfast.errors import (
     CorruptionError,
@@ -42,6 +43,7 @@ from holdfast.queue.prepared.prepared_transactions import (
 )
 from holdfast.queue.prepared.vote_settling import VoteSettling
 from holdfast.queue.threads.lifecycle import Lifecycle
+from holdfast.queue.threads.open_calls import Result
 from holdfast.threads import log_later
 
 logger = logging.getLogger("holdfast")
@@ -103,6 +105,10 @@ class PreparedResolver:
             damage=damage,
         )
 
+    def _found(self, transaction_id: str) -> Found | None:
+        with storage_errors("looking for a prepared transaction", self._handle.path):
+            return find_transaction(self._handle, transaction_id)
+
     def _find_all(self) -> list[Found]:
         with storage_errors("looking for prepared transactions", self._handle.path):
             return find_prepared(self._handle)
@@ -143,26 +149,31 @@ class PreparedResolver:
 
         ``nonce``: only that one, not a later transaction of the same id.
         """
-        self._check_may_decide()
-        with self.deciding_alone(transaction_id):
+
+        def decide() -> range:
             found = self._find(transaction_id, COMMITTED, nonce, force=force)
             return found.offsets if isinstance(found, OutcomeEntry) else self._commit(found, is_asked=True)
 
+        self._check_may_decide()
+        return self._alone(transaction_id, decide)
+
     def abort(self, transaction_id: str, *, force: bool = False, nonce: bytes | None = None) -> None:
         """Abort a prepared transaction. Again: changes nothing. ``nonce`` as for :meth:`commit`."""
-        self._check_may_decide()
-        with self.deciding_alone(transaction_id):
+
+        def decide() -> None:
             found = self._find(transaction_id, ABORTED, nonce, force=force)
             if not isinstance(found, OutcomeEntry):
                 self._abort(found)
+
+        self._check_may_decide()
+        self._alone(transaction_id, decide)
 
     def was_prepared(self, transaction_id: str, nonce: bytes) -> bool:
         """Whether a transaction waits for its outcome, or was decided and is remembered.
 
         A vote whose puts are not there does not count: it is aborted.
         """
-        with storage_errors("looking for a prepared transaction", self._handle.path):
-            found = find_transaction(self._handle, transaction_id)
+        found = self._found(transaction_id)
         if found is not None and found.nonce == nonce:
             return not _is_left_to_log(found)
         if self._handle.require_write_side().has_decided(nonce):
@@ -171,8 +182,7 @@ class PreparedResolver:
 
     def lacks_puts(self, transaction_id: str, nonce: bytes) -> bool:
         """Whether a part that another queue decides has voted, and no puts of it are prepared."""
-        with storage_errors("looking for a prepared transaction", self._handle.path):
-            found = find_transaction(self._handle, transaction_id)
+        found = self._found(transaction_id)
         return (
             found is not None
             and (found.nonce, found.batch, found.damage) == (nonce, None, ())
@@ -184,21 +194,31 @@ class PreparedResolver:
 
         It is not remembered: its holder sees that it is gone, so that it was committed.
         """
-        self._check_may_decide()
-        with self.deciding_alone(transaction_id):
+
+        def finish_votes() -> bool:
             holding = [side for side in list(self._handle.group_readers.values()) if nonce in side.progress.votes]
-            is_done = any(side.resolve(nonce, is_committed=True, is_durable=True) for side in holding)
-        if not is_done:  # it was decided by its id
+            return any(side.resolve(nonce, is_committed=True, is_durable=True) for side in holding)
+
+        self._check_may_decide()
+        if not self._alone(transaction_id, finish_votes):  # it was decided by its id
             self.commit(transaction_id, nonce=nonce)
 
+    def _alone(self, transaction_id: str, decide: Callable[[], Result]) -> Result:
+        """Decide a transaction, one thread at a time and before the queue is closed; others continue with theirs."""
+
+        def locked() -> Result:
+            with self.deciding_alone(transaction_id):
+                return decide()
+
+        return self._handle.calls.run(locked)
+
     def deciding_alone(self, transaction_id: str) -> AbstractContextManager[object]:
-        """Let one thread at a time decide a transaction; others continue with theirs."""
+        """Return what to hold while one decides a transaction, in a call that closing waits for."""
         return self._handle.deciding.alone(transaction_id)
 
     def _find(self, transaction_id: str, outcome: int, nonce: bytes | None, *, force: bool) -> Found | OutcomeEntry:
         """Return a transaction in doubt, or its outcome if that is the requested one."""
-        with storage_errors("looking for a prepared transaction", self._handle.path):
-            found = find_transaction(self._handle, transaction_id)
+        found = self._found(transaction_id)
         if nonce is not None and found is not None and found.nonce not in (nonce, b""):  # b"": damaged
             found = None
         if found is not None and (self._finish_decided(found) or self._follow_log(found)):
@@ -338,12 +358,14 @@ class PreparedResolver:
             if found.part_of is not None:  # JointResolver puts parts into the log in their order
                 continue
             try:
-                with self.deciding_alone(found.id):
-                    if waits_still(self._handle, found):
-                        self._resolve(found)
+                self._alone(found.id, partial(self._resolve_found, found))
             except (HoldfastError, ShutDown) as error:
                 logger.warning("transaction %s of %s stays in doubt: %s", found.id, self._handle.path, error)
         return bool(all_found)
+
+    def _resolve_found(self, found: Found) -> None:
+        if waits_still(self._handle, found):
+            self._resolve(found)
 
     def _resolve(self, found: Found) -> bool:
         """Settle this handle's part of a transaction, if its coordinator has the outcome; return whether it has."""
@@ -375,24 +397,25 @@ class PreparedResolver:
 
         ``lets_go``: abort it if it is undecided.
         """
-        with self.deciding_alone(transaction_id):
-            with storage_errors("looking for a prepared transaction", self._handle.path):
-                found = find_transaction(self._handle, transaction_id)
+
+        def settle() -> bool:
+            found = self._found(transaction_id)
             if found is None or found.nonce not in (nonce, b"") or self._resolve(found):  # b"": damaged
                 return True
             if lets_go:
                 self._discard(found)
             return lets_go
 
+        return self._alone(transaction_id, settle)
+
     def follow(self, transaction_id: str, nonce: bytes, *, is_committed: bool) -> range:
         """Settle a part as the log of another queue has decided; return the offsets of its puts.
 
         Again changes nothing; the offsets are those of before, as long as its commit record is pending, and else none.
         """
-        self._check_may_decide()
-        with self.deciding_alone(transaction_id):
-            with storage_errors("looking for a prepared transaction", self._handle.path):
-                found = find_transaction(self._handle, transaction_id)
+
+        def follow() -> range:
+            found = self._found(transaction_id)
             if found is not None and found.nonce == nonce and not self._finish_decided(found):
                 if is_committed and found.batch is not None:
                     return self._commit(found, is_asked=False)
@@ -402,6 +425,9 @@ class PreparedResolver:
                     self._discard(found)
             commit_record = self._handle.require_write_side().pending_commit_records.find(nonce)
             return range(0) if commit_record is None else commit_record.offsets
+
+        self._check_may_decide()
+        return self._alone(transaction_id, follow)
 
     def outcome(self, transaction_id: str, nonce: bytes) -> Outcome:
         """Return the outcome of a transaction in this queue's own log; another handle may hold its votes.

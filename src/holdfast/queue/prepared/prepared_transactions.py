@@ -19,7 +19,7 @@ from holdfast.persistence.outcomes.waiting_puts import read_batch, read_waiting_
 from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry
 from holdfast.persistence.prepared_log.waiting_entries import WaitingEntries
-from holdfast.persistence.segment.batch_file_reader import BatchSummary, verify_batch
+from holdfast.persistence.segment.batch_file_reader import verify_batch
 from holdfast.queue.engine.queue_handle import QueueHandle
 
 
@@ -103,7 +103,7 @@ def find_prepared(handle: QueueHandle) -> list[Found]:
 def _of_vote(vote: Vote, waiting: WaitingEntries) -> Found:
     """Return a transaction whose vote alone is known: damage may have taken its puts."""
     left_to_log = vote.coordinator is not None and vote.coordinator.path == OWN
-    damage = tuple(waiting.lost) if left_to_log else ()
+    damage = waiting.lost_of(vote.nonce) if left_to_log else ()
     return Found(vote.id, vote.nonce, vote.timestamp_ns, vote.coordinator, damage=damage)
 
 
@@ -146,7 +146,7 @@ def is_in_doubt(handle: QueueHandle, transaction_id: str) -> bool:
     own = list(handle.group_readers)
     return any(
         vote.id == transaction_id
-        and (group in own or vote.coordinator is None or vote.coordinator.path != OWN or bool(waiting.lost))
+        and (group in own or vote.coordinator is None or vote.coordinator.path != OWN or waiting.lost_of(vote.nonce))
         for group, vote in _votes(handle)
     )
 
@@ -155,8 +155,7 @@ def waiting_entries(handle: QueueHandle) -> WaitingEntries:
     """Return what waits in the prepared log: from memory if it is owned here. To be read before batch files are."""
     if handle.batches is None:
         return read_waiting_entries(handle.storage, handle.directory, handle.queue_id)
-    log = handle.batches.prepared.log
-    return WaitingEntries(log.entries(), log.lost)
+    return handle.batches.prepared.log.waiting()
 
 
 def find_batches(handle: QueueHandle) -> Iterator[Found]:
@@ -196,14 +195,13 @@ def _find_entry(handle: QueueHandle, transaction_id: str) -> Entry | DamagedEntr
 
 
 def waits_still(handle: QueueHandle, found: Found) -> bool:
-    """Whether the batch file of a transaction that was found before is still its own; true if it has none.
+    """Whether the puts of a transaction that was found before still wait; true if it has none.
 
     Else another thread has decided it meanwhile, and another transaction may have its id. Raises CorruptionError.
     """
-    if not isinstance(found.batch, BatchSummary):
+    if found.batch is None:
         return True
-    with storage_errors("reading a prepared transaction", found.batch.path):
-        batch = read_batch(handle.storage, handle.directory, handle.queue_id, found.id)
+    batch = find_batch(handle, found.id)
     return batch is not None and batch.commit_record.nonce == found.nonce
 
 

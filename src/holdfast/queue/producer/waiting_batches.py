@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from holdfast.errors import CorruptionError, DiskFullError, Full, HoldfastError, StorageError, TransactionStateError
@@ -140,6 +141,7 @@ class WaitingBatches:
         """
         self.make_directory()
         with self._lock, storage_errors("preparing", self._directory.prepared):
+            self.prepared.removals.check()
             if commit_record.id != commit_record.nonce.hex():  # else no other transaction has it
                 self._check_new(commit_record.id)
             entry, ticket = self.prepared.log.append(payloads, headers, commit_record)
@@ -214,6 +216,7 @@ class WaitingBatches:
             self._write_side.flush()
         path = self._directory.batch_file(commit_record.id)
         with self._lock, storage_errors("preparing", path):
+            self.prepared.removals.check()
             self._check_new(commit_record.id)
             self._storage.rename(source, path)
             try:
@@ -281,15 +284,11 @@ class WaitingBatches:
         log = self.prepared.log
         with storage_errors("reading the prepared log", entry.path):
             content = list(log.messages(entry))
-        try:
-            offsets = self._write_side.decide(*_divided(content), entry.commit_record)
-        except DiskFullError:
-            log.release(entry)
-            return self._adopt(self.move(entry))
+        offsets = self._write_side.decide(*_divided(content), entry.commit_record, partial(log.give_back, entry))
         try:
             self.prepared.drop(entry, OUTCOME_COMMITTED)
-        except HoldfastError as error:  # it is committed: its record stays pending until the frame is there
-            log_later(logging.WARNING, "%s is committed, and the prepared log could not note it: %s", entry.id, error)
+        except HoldfastError as error:  # it is committed: its record stays pending until what a move left has gone
+            log_later(logging.WARNING, "%s is committed, and a copy could not be removed: %s", entry.id, error)
         return offsets
 
     def move(self, entry: Entry) -> BatchSummary:
@@ -315,7 +314,7 @@ class WaitingBatches:
         try:
             self._storage.sync_directory(self._directory.prepared)
         except BaseException as error:
-            self.prepared.note_failure(error)  # the file may be there again, so what is committed stays pending
+            self.prepared.removals.set(error)  # the file may be there again, so what is committed stays pending
             with suppress(OSError):
                 self._storage.remove(summary.path)
             if not isinstance(error, OSError):
@@ -420,17 +419,20 @@ class WaitingBatches:
         with file:
             offsets = self._write_side.adopt(file, summary)
         self._sound.discard(summary.commit_record.nonce)
-        self.prepared.note_removed()
+        self.prepared.note_removed(summary.path)
         return offsets
 
     def abort(self, transaction_id: str, nonce: bytes, timestamp_ns: int) -> None:
-        """Remove a prepared batch, durably, and remember it as aborted."""
+        """Remember a prepared batch as aborted, durably, and remove it."""
         outcome_log = self.prepared.outcome_log
         outcome_log.note(transaction_id, nonce, OUTCOME_ABORTED, range(0), timestamp_ns)
         outcome_log.sync()
-        self.prepared.drop_named(transaction_id, nonce, OUTCOME_ABORTED, timestamp_ns)
         self._sound.discard(nonce)
-        self.prepared.sync()
+        self.prepared.drop_named(transaction_id, nonce, OUTCOME_ABORTED, timestamp_ns)
+        try:
+            self.prepared.sync()
+        except HoldfastError as error:  # it is remembered as aborted, and what is left of it goes when it is met
+            log_later(logging.WARNING, "%s is aborted, and may be there again: %s", transaction_id, error)
 
     def close(self) -> None:
         """Close the outcome log and the prepared log."""

@@ -10,7 +10,7 @@ from functools import partial
 from operator import attrgetter
 
 from holdfast.clock import Clock
-from holdfast.errors import NO_ROOM, Full, StorageError
+from holdfast.errors import NO_ROOM, DiskFullError, Full, StorageError
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import File, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
@@ -176,9 +176,16 @@ class WriteSide(Upkeep):
         self._lifecycle.check()
 
     def decide(
-        self, payloads: Sequence[bytes], headers: Mapping[int, bytes] | None, commit_record: CommitRecord
+        self,
+        payloads: Sequence[bytes],
+        headers: Mapping[int, bytes] | None,
+        commit_record: CommitRecord,
+        make_room: Callable[[], bool] | None = None,
     ) -> range:
         """Append a batch that ends with a commit record, and sync it under any policy; return its offsets.
+
+        ``make_room`` is called on a full disk, as long as it says that it has given some space back: only those who
+        pass it use the data file that is made of that.
 
         Raises UsageError if it is an old copy of a request that was answered, or that :meth:`answer_to` answers.
         """
@@ -186,7 +193,8 @@ class WriteSide(Upkeep):
             self._lifecycle.check()
             if commit_record.session:
                 self._answered.check_new(commit_record)
-            offsets = self._append_batch(payloads, headers, commit_record)
+            append = partial(self._append_batch, payloads, headers, commit_record)
+            offsets = append() if make_room is None else self._append_reserved(append, make_room)
         if payloads:
             self._commits.wait(offsets.stop)
         else:  # no offset tells a sync that covers it from one that does not
@@ -336,6 +344,22 @@ class WriteSide(Upkeep):
             self._roll()
             offsets = self._writer.append_batch(payloads, headers, commit_record)
         return offsets
+
+    def _append_reserved(self, append: Callable[[], range], make_room: Callable[[], bool]) -> range:
+        writer = self._writer
+        sequence, is_kept, is_made = writer.end[0], writer.keeps_room, False
+        writer.keep_room(is_kept=False)
+        try:
+            while True:
+                try:
+                    return append()
+                except DiskFullError:
+                    if not make_room():
+                        raise
+                    is_made = True
+        finally:
+            is_next = writer.end[0] != sequence
+            writer.keep_room(is_kept=is_made if is_next else is_kept)
 
     def _roll(self, *, is_full: bool = True) -> None:
         self._prepare_to_leave()

@@ -36,12 +36,17 @@ class OpenCalls:
         self.is_over = False
 
     def run(self, do: Callable[[], Result]) -> Result:
-        """Do something before the queue is closed. Raises ClosedError, and then nothing was done, or as ``do``."""
+        """Do something before the queue is closed. Raises ClosedError, and then nothing was done, or as ``do``.
+
+        A call inside of another one of its thread is a part of that, which closing waits for: it is never refused.
+        """
         call = _Call(threading.Lock(), threading.get_ident())
+        is_part = any(each.thread == call.thread for each in tuple(self._calls))
         with call.lock:
             try:
                 self._calls.add(call)  # before it looks: close() sets the flag before it looks for calls
-                self.check()
+                if not is_part:
+                    self.check()
                 return do()
             finally:
                 self._calls.discard(call)

@@ -22,7 +22,7 @@ from proof.crash_states.lives.books import (
     InHand,
 )
 from proof.crash_states.lives.taking import Taking
-from support.builders.handles import handle_of
+from support.builders.handles import handle_of, without_space
 
 TIMEOUT_SECONDS = 10**6  # no transaction ends by itself
 WAITING = "waiting"
@@ -123,7 +123,8 @@ class Transacting(Taking):
         self._happened(states, {A: frozenset(acks)})
         is_large = sum(map(len, puts)) > LARGE_BYTES
         if is_prepared or is_large or (puts and acks):
-            self._all_durable(A, Part.LOG if puts else Part.PROGRESS)
+            if puts or acks:  # else it has promised nothing of either
+                self._all_durable(A, Part.LOG if puts else Part.PROGRESS)
             if is_prepared:
                 self._all_durable(A, Part.PREPARED)
         elif states:
@@ -236,9 +237,11 @@ class Preparing(Transacting):
             LogMoves(handle_of(self.queue)).run()
         self._return("move")
 
-    def commit_waiting(self, number: int) -> None:
-        """Commit one of them by its id: the first or the last."""
+    def commit_waiting(self, number: int, *, has_space: bool = True) -> None:
+        """Commit one of them by its id: the first or the last; on a full disk, with the space that it has reserved."""
         name = self.waiting[number]
+        if not has_space:
+            without_space(self.queue)
         before, taken = self._last_data_file(A), self.held.pop(name)
         offsets = self.queue.commit_prepared(name)
         assert offsets == range(start := len(self.history.payloads[A]), start + len(taken.puts)), "other offsets"
