@@ -1,5 +1,6 @@
 """Transactions on a real full disk: prepare says so, and what is prepared needs no room to be decided."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -62,6 +63,48 @@ def test_committing_what_is_prepared_takes_no_room(disk: Path, kind: str, restar
         other.unlink()
         queue.put(b"after")
         assert waiting(queue)[-1] == b"after"
+
+
+def test_space_that_comes_back_is_reserved_again_before_puts_get_any(tmp_path: Path) -> None:
+    """Consumers make room, and producers take it: what is prepared has its own all the same."""
+    with small_disk(tmp_path / "large", 8 * 2**20) as disk:
+        queue = PersistentQueue(disk / "orders", mode="exclusive", data_file_bytes=FILE_BYTES)
+        ids = [prepare_puts(queue, b"p" * 1000) for _ in range(60)]
+        put_till_full(queue)
+        take_all_room(disk)
+        put_till_full(queue)
+        for each in ids:
+            assert len(queue.commit_prepared(each)) == 1
+            queue.get_many(400)
+            put_till_full(queue)
+        queue.close()
+
+
+@pytest.mark.parametrize("size", [50, 5000])
+def test_what_an_opening_has_moved_is_committed_on_a_full_disk(disk: Path, size: int) -> None:
+    """It is adopted, and the data file before it can be sealed."""
+    with open_queue(disk) as queue:
+        queue.put(b"one")
+        transaction_id = prepare_puts(queue, b"p" * size)
+    with open_queue(disk) as queue:
+        take_all_room(disk)
+        put_till_full(queue)
+        assert len(queue.commit_prepared(transaction_id)) == 1
+
+
+def test_an_opening_on_a_full_disk_moves_nothing(disk: Path) -> None:
+    """What waits is committed where it is, though a little space was left."""
+    queue = PersistentQueue(disk / "orders", mode="exclusive")
+    queue.put_many([bytes(1000)] * 100)
+    ids = [prepare_puts(queue, b"p" * 2000) for _ in range(20)]
+    queue.close()
+    other = take_all_room(disk)
+    os.truncate(other, other.stat().st_size - 40_000)
+    with PersistentQueue(disk / "orders", mode="exclusive") as queue:
+        assert not list((disk / "orders" / "prepared").glob("*.batch"))
+        for each in ids:
+            assert len(queue.commit_prepared(each)) == 1
+            put_till_full(queue)
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -448,8 +448,8 @@ MUTATIONS = (
         "ids-not-kept-at-adoption",
         "A batch is adopted as a data file, and the ids of the file before it are not kept: nobody looks there again.",
         "queue/producer/write_side.py",
-        "            self._prepare_to_leave()\n            offsets = self._writer.adopt(",
-        "            self._record_ends.end_own()\n            offsets = self._writer.adopt(",
+        "            self._prepare_to_leave()\n            offsets = self._reserved.adopt(",
+        "            self._record_ends.end_own()\n            offsets = self._reserved.adopt(",
         "families",
     ),
     Mutation(

@@ -125,16 +125,34 @@ PREPARED_LOGS = (
         "space-back-with-entries",
         "A commit on a full disk cuts its segment behind itself, and takes the entries there.",
         "persistence/prepared_log/prepared_log.py",
-        "            return self._cut(entry.sequence, size)\n",
-        "            return give_back(self._storage.open(entry.path), entry.path, entry.end, 2**30)\n",
+        "            return give_back(file, path, self._earlier[sequence], size)\n",
+        "            return give_back(file, path, FRAMES_START, 2**30)\n",
         SUITE,
     ),
     Mutation(
         "reserve-for-anybody",
         "A put takes what a commit on a full disk has left of the data file that it was given space for.",
-        "queue/producer/write_side.py",
-        "            writer.keep_room(is_kept=is_made if is_next else is_kept)\n",
+        "queue/producer/reserved_appends.py",
+        "            writer.keep_room(is_kept=is_used or (is_kept and is_same))\n",
         "            pass\n",
+        SUITE,
+    ),
+    Mutation(
+        "reserve-spent-on-puts",
+        "A put begins the next data file with space that was reserved for what is prepared.",
+        "queue/producer/write_side.py",
+        "        self._reserved.leave()\n        self._prepare_to_leave()\n",
+        "        self._prepare_to_leave()\n",
+        SUITE,
+    ),
+    Mutation(
+        "closed-before-its-sync",
+        "A close that is interrupted lets a prepare return that nothing has synced.",
+        "persistence/prepared_log/prepared_log.py",
+        "                self._writer.close()\n                self._earlier[self._last] = self._writer.end\n"
+        "                self._writer = None\n",
+        "                writer, self._writer = self._writer, None\n                writer.close()\n"
+        "                self._earlier[self._last] = writer.end\n",
         SUITE,
     ),
     Mutation(

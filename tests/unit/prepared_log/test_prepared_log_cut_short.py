@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -85,6 +87,50 @@ def test_nothing_is_appended_once_another_process_may_own_the_queue(
     assert segments(queue) == [1]
 
 
+def test_a_close_that_is_interrupted_before_its_sync_has_synced_nothing(
+    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for the sync does it then; the next close goes on."""
+    prepare(queue, "puts", "one")
+    _, ticket = log.append([b"new"], {}, record(2, 1, name="two"))
+    once(monkeypatch, SegmentWriter, "close", first=True)
+    with pytest.raises(KeyboardInterrupt):
+        log.close()
+    assert log.sync() == ticket
+    with open_queue(storage.crash_dropping_unsynced()) as again:
+        assert sorted(prepared_ids(again)) == ["one", "two"]
+    log.close()
+    with pytest.raises(ClosedError):
+        log.append([b"late"], {}, record(3, 1))
+
+
+def test_a_close_in_the_middle_of_a_removal_of_its_own_thread_does_not_wait_for_it(
+    storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog
+) -> None:
+    """As a signal handler does."""
+    prepare(queue, "puts", "one")
+    queue.commit_prepared("one")
+    end_of_segment(log)
+
+    def close(verb: str, path: Path) -> None:
+        if verb == "remove" and path.suffix == ".log":
+            storage.before_verb = None
+            log.close()
+
+    storage.before_verb = close
+    log.remove_ended()
+    assert storage.before_verb is None
+    with pytest.raises(ClosedError):
+        log.append([b"late"], {}, record(3, 1))
+
+
+def end_of_segment(log: PreparedLog) -> None:
+    """Have the next segment begin with an entry that is void at once."""
+    with patch.object(SegmentWriter, "has_room", lambda writer, size: False):
+        found, _ = log.append([b"new"], {}, record(2, 1, name="two"))
+    log.end(found.id, found.nonce, OUTCOME_ABORTED, 0)
+
+
 def test_a_close_removes_segments_in_which_nothing_waits(
     storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog
 ) -> None:
@@ -124,7 +170,7 @@ def test_nothing_is_given_back_once_another_process_may_own_the_queue(
     queue.close()
     before = storage.tree()
     with pytest.raises(ClosedError):
-        log.give_back(found)
+        log.reserve_of(found).give_back()
     assert storage.tree() == before
 
 

@@ -66,6 +66,16 @@ def test_a_call_inside_of_another_is_not_refused() -> None:
         calls.run(lambda: 7)
 
 
+def test_a_call_that_an_interruption_has_left_behind_lets_nothing_through() -> None:
+    """It is over, though it was not taken off the list."""
+    calls = OpenCalls("/q")
+    calls.run(lambda: calls._calls.add(next(iter(calls._calls))._replace(lock=threading.Lock())))
+    assert calls._calls
+    calls.close()
+    with pytest.raises(ClosedError):
+        calls.run(lambda: pytest.fail("it was done"))
+
+
 def test_closing_does_not_wait_for_a_call_that_has_failed() -> None:
     """An interruption ends it too."""
     calls = OpenCalls("/q")

@@ -56,9 +56,21 @@ class LogWriter(SegmentWriter):
         """Let the next data files have another size."""
         self._file_bytes = file_bytes
 
+    def reserve_rest(self) -> bool:
+        """Reserve the rest of a file that was closed: then it can be sealed on a full disk. False if there is none."""
+        if self._file is None:
+            return True
+        try:
+            self._file.allocate(self._capacity)
+        except OSError:
+            return False
+        self._files.resize(self._header.sequence, self._file.size())
+        return True
+
     def keep_room(self, *, is_kept: bool) -> None:
         """Let no append use what is left of the active file, or let every append; until the next file begins."""
-        self._limit = self._position if is_kept else self._capacity - seal_room(self._capacity)
+        if self._poison.cause is None:
+            self._limit = self._position if is_kept else self._capacity - seal_room(self._capacity)
         self.keeps_room = is_kept
         if (cause := self._poison.cause) is not None:  # last: the sync of another thread may have failed just now
             self.poison(cause)

@@ -56,6 +56,8 @@ def empty(
     queue_id: bytes,
     outcome_of: Callable[[bytes], int | None],
     without_puts: Callable[[], set[bytes]],
+    *,
+    may_move: bool = True,
 ) -> Left:
     """Empty the prepared log; the caller holds the write lock.
 
@@ -67,6 +69,8 @@ def empty(
         Returns what became of a transaction although no "ended" frame says so; None: it is undecided.
     without_puts : callable
         Returns the nonces of votes whose puts this queue's log decides, and that are in no batch file.
+    may_move : bool
+        Whether entries move; on a full disk they stay, and are committed with the reserve of their segment.
 
     Raises
     ------
@@ -83,7 +87,7 @@ def empty(
     left.lost = waiting.lost
     for entry in waiting.entries:
         outcome = outcome_of(entry.nonce)
-        if outcome is None and _is_moved(storage, directory, queue_id, entry):
+        if outcome is None and _is_moved(storage, directory, queue_id, entry, may_move=may_move):
             outcome = OUTCOME_MOVED
         if outcome is None:
             left.entries.append(entry)
@@ -158,12 +162,14 @@ def move_entry(
     return replace(summary, path=path)
 
 
-def _is_moved(storage: Storage, directory: QueueDirectory, queue_id: bytes, entry: Entry | DamagedEntry) -> bool:
+def _is_moved(
+    storage: Storage, directory: QueueDirectory, queue_id: bytes, entry: Entry | DamagedEntry, *, may_move: bool
+) -> bool:
     """Move an entry; False if it has to stay where it is. A batch file that is there counts."""
     with suppress(*MISSING, CorruptionError):
         if read_summary(storage, directory.batch_file(entry.id), queue_id).commit_record.nonce == entry.nonce:
             return True
-    if not isinstance(entry, Entry):
+    if not isinstance(entry, Entry) or not may_move:
         return False
     with suppress(DiskFullError):
         move_entry(storage, directory, queue_id, entry, entry_messages(storage, entry))

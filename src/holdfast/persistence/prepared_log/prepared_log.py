@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast.errors import ClosedError, DiskFullError, HoldfastError
 from holdfast.persistence.filesystem.layout import PREPARED_LOG, QueueDirectory, note_feature
@@ -30,6 +31,7 @@ from holdfast.persistence.prepared_log.entry import (
     entry_messages,
     entry_room,
 )
+from holdfast.persistence.prepared_log.reserve import Reserve
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry
 from holdfast.persistence.prepared_log.segment_writer import ENDED_BYTES, SegmentWriter, give_back
 from holdfast.persistence.prepared_log.waiting_entries import WaitingEntries
@@ -96,13 +98,20 @@ class PreparedLog:
         self._appended = 0
         self._waiting: dict[str, _Waiting] = {}
         self._kept_bytes = 0
+        self._given_back: dict[int, int] = {}  # bytes of the reserves of segments
         self._unwritten: dict[bytes, UnwrittenEnd] = {}  # what ended without a frame that says so
         self._is_stuck = False
         self._is_closed = False
         self._lost: list[Damage] = []  # of earlier segments, and the votes whose puts may have been there
         self._without_puts: set[bytes] = set()
 
-    def take_over(self, outcome_of: Callable[[bytes], int | None], without_puts: Callable[[], set[bytes]]) -> None:
+    def take_over(
+        self,
+        outcome_of: Callable[[bytes], int | None],
+        without_puts: Callable[[], set[bytes]],
+        *,
+        may_move: bool = True,
+    ) -> None:
         """Take over what an earlier opening has left; see :func:`empty`, whose parameters these are.
 
         Raises
@@ -111,7 +120,7 @@ class PreparedLog:
             It cannot be read, or not be made durable.
         """
         with storage_errors("emptying the prepared log", self._directory.prepared):
-            left = empty(self._storage, self._directory, self._queue_id, outcome_of, without_puts)
+            left = empty(self._storage, self._directory, self._queue_id, outcome_of, without_puts, may_move=may_move)
         now = time.monotonic()
         self._earlier, self._last = left.segments, left.last
         self._lost, self._without_puts = left.lost, left.without_puts
@@ -313,22 +322,30 @@ class PreparedLog:
         self.sync()
         return not self._unwritten
 
-    def give_back(self, entry: Entry) -> bool:
-        """Give some of the space that is reserved to commit an entry back to the disk; False if none is left.
+    def reserve_of(self, entry: Entry | None) -> Reserve:
+        """Return the space that is reserved to commit an entry; None: what others have left, for a batch file."""
+        if entry is None:
+            return Reserve(0, lambda size: False, self._make_whole)
+        return Reserve(entry.end - entry.position, partial(self._give_back, entry.sequence), self._make_whole)
 
-        Raises
-        ------
-        StorageError
-            The disk refuses.
-        ClosedError
-            The queue was closed.
-        """
-        size = entry.end - entry.position + 2 * _BLOCK_BYTES
+    def _give_back(self, sequence: int, size: int) -> bool:
         with self._lock:
             self._check_open()
-            if self._writer is not None and entry.sequence == self._last:
+            self._given_back[sequence] = self._given_back.get(sequence, 0) + size
+            if self._writer is not None and sequence == self._last:
                 return self._writer.give_back(size)
-            return self._cut(entry.sequence, size)
+            return self._cut(sequence, size)
+
+    def _make_whole(self) -> None:
+        """Reserve again what was given back for entries that still wait. Raises DiskFullError or StorageError."""
+        with self._lock:
+            undecided = {each.entry.sequence for each in self._waiting.values()}
+            for sequence, size in list(self._given_back.items()):
+                path = self._directory.segment(sequence)
+                if sequence in undecided and not self._is_closed:
+                    with storage_errors("reserving space", path), self._storage.open(path) as file:
+                        file.allocate(file.size() + size)
+                del self._given_back[sequence]
 
     def remove_ended(self) -> None:
         """Remove segments before the last one, oldest first, as long as nothing in them is undecided.
@@ -339,17 +356,20 @@ class PreparedLog:
             One cannot be removed durably; nothing is removed any more.
         """
         with self._removing:
-            while (sequence := self._removable()) is not None:
-                try:
-                    self._check_fence()  # another owner has segments of the same names
-                    with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
-                        remove_segment(self._storage, self._directory, sequence)
-                except BaseException:
-                    self._is_stuck = True  # a second sync could succeed over a removal that is lost
-                    raise
-                with self._lock:
-                    self._earlier.pop(sequence, None)
-                    self._unwritten = {nonce: end for nonce, end in self._unwritten.items() if end.sequence != sequence}
+            self._remove_ended()
+
+    def _remove_ended(self) -> None:
+        while (sequence := self._removable()) is not None:
+            try:
+                self._check_fence()  # another owner has segments of the same names
+                with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
+                    remove_segment(self._storage, self._directory, sequence)
+            except BaseException:
+                self._is_stuck = True  # a second sync could succeed over a removal that is lost
+                raise
+            with self._lock:
+                self._earlier.pop(sequence, None)
+                self._unwritten = {nonce: end for nonce, end in self._unwritten.items() if end.sequence != sequence}
 
     def _removable(self) -> int | None:
         """Return the oldest segment if nothing in it is undecided; None if there is none, or it is the last one."""
@@ -368,12 +388,16 @@ class PreparedLog:
         A failure of the sync is for those who wait for it; what could not be removed, the next opening removes.
         """
         with self._lock:
-            if self._is_closed:  # another owner may have segments of the same names by now
+            if self._is_closed and self._writer is None:  # another owner may have segments of the same names by now
                 return
             self._is_closed = True
-            writer, self._writer = self._writer, None
-            if writer is not None:
-                self._earlier[self._last] = writer.end
-                writer.close()
-        with suppress(HoldfastError):
-            self.remove_ended()
+            if self._writer is not None:
+                self._writer.close()
+                self._earlier[self._last] = self._writer.end
+                self._writer = None
+        if self._removing.acquire(blocking=False):  # else this thread was interrupted in the middle of it
+            try:
+                with suppress(HoldfastError):
+                    self._remove_ended()
+            finally:
+                self._removing.release()

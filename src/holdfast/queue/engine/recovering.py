@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.clock import Clock
-from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, list_segments
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.groups.group_files import list_groups, progress_reader, sync_deletions
 from holdfast.persistence.groups.own_group import OwnGroup
@@ -67,7 +67,9 @@ def open_prepared(
 
     with storage_errors("clearing", directory.prepared):  # first: a move must not write into what a sync has failed on
         remove_abandoned(storage, directory)
-    log.take_over(outcome_of, lambda: _votes_without_file(storage, directory, queue_id))
+        waits = bool(list_segments(storage, directory) or list_batch_files(storage, directory))
+    may_move = not waits or writer.reserve_rest()  # what is in a file may be committed by sealing the active one
+    log.take_over(outcome_of, lambda: _votes_without_file(storage, directory, queue_id), may_move=may_move)
     return prepared
 
 

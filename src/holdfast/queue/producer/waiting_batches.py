@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from holdfast.errors import CorruptionError, DiskFullError, Full, HoldfastError, StorageError, TransactionStateError
@@ -268,8 +267,9 @@ class WaitingBatches:
             return self._adopt(summary)
         with storage_errors("reading a prepared batch", summary.path):
             content = list(messages(self._storage, summary.path, self._queue_id))
+        reserve = None if is_new else self.prepared.log.reserve_of(None)
         try:
-            offsets = self._write_side.decide(*_divided(content), summary.commit_record)
+            offsets = self._write_side.decide(*_divided(content), summary.commit_record, reserve)
         except DiskFullError:
             return self._adopt(summary)
         self._sound.discard(summary.commit_record.nonce)
@@ -284,7 +284,7 @@ class WaitingBatches:
         log = self.prepared.log
         with storage_errors("reading the prepared log", entry.path):
             content = list(log.messages(entry))
-        offsets = self._write_side.decide(*_divided(content), entry.commit_record, partial(log.give_back, entry))
+        offsets = self._write_side.decide(*_divided(content), entry.commit_record, log.reserve_of(entry))
         try:
             self.prepared.drop(entry, OUTCOME_COMMITTED)
         except HoldfastError as error:  # it is committed: its record stays pending until what a move left has gone

@@ -10,7 +10,7 @@ from functools import partial
 from operator import attrgetter
 
 from holdfast.clock import Clock
-from holdfast.errors import NO_ROOM, DiskFullError, Full, StorageError
+from holdfast.errors import NO_ROOM, Full, StorageError
 from holdfast.persistence.filesystem.locks import SideLock
 from holdfast.persistence.filesystem.storage import File, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord
@@ -22,6 +22,7 @@ from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_tail import LogEnd
 from holdfast.persistence.log.log_writer import LogWriter
 from holdfast.persistence.log.pending_commit_records import PendingCommitRecords
+from holdfast.persistence.prepared_log.reserve import Reserve
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.options.put_options import as_ns
 from holdfast.queue.options.settings import Settings
@@ -29,6 +30,7 @@ from holdfast.queue.producer.answered_requests import AnsweredRequests
 from holdfast.queue.producer.capacity import Capacity
 from holdfast.queue.producer.commit_record_ends import CommitRecordEnds
 from holdfast.queue.producer.deduplication import Deduplication
+from holdfast.queue.producer.reserved_appends import ReservedAppends
 from holdfast.queue.producer.upkeep import Upkeep
 from holdfast.queue.threads.group_commit import GroupCommit
 from holdfast.queue.threads.notifier import Notifier
@@ -85,6 +87,7 @@ class WriteSide(Upkeep):
         self._policy_commits = policy.commits
         self._unsynced_commits = 0
         self._due = 0
+        self._reserved = ReservedAppends(writer)
         self.data_available = Notifier()
 
     @property
@@ -180,12 +183,12 @@ class WriteSide(Upkeep):
         payloads: Sequence[bytes],
         headers: Mapping[int, bytes] | None,
         commit_record: CommitRecord,
-        make_room: Callable[[], bool] | None = None,
+        reserve: Reserve | None = None,
     ) -> range:
         """Append a batch that ends with a commit record, and sync it under any policy; return its offsets.
 
-        ``make_room`` is called on a full disk, as long as it says that it has given some space back: only those who
-        pass it use the data file that is made of that.
+        ``reserve`` is given back on a full disk. What it leaves of a data file is for those who pass one, until it is
+        whole again.
 
         Raises UsageError if it is an old copy of a request that was answered, or that :meth:`answer_to` answers.
         """
@@ -194,7 +197,7 @@ class WriteSide(Upkeep):
             if commit_record.session:
                 self._answered.check_new(commit_record)
             append = partial(self._append_batch, payloads, headers, commit_record)
-            offsets = append() if make_room is None else self._append_reserved(append, make_room)
+            offsets = append() if reserve is None else self._reserved.append(append, reserve)
         if payloads:
             self._commits.wait(offsets.stop)
         else:  # no offset tells a sync that covers it from one that does not
@@ -317,7 +320,7 @@ class WriteSide(Upkeep):
                 self._answered.check_new(batch.commit_record)
             self._writer.check_fence()
             self._prepare_to_leave()
-            offsets = self._writer.adopt(file, batch)
+            offsets = self._reserved.adopt(partial(self._writer.adopt, file, batch))
         self._record_ends.end_if_many()
         self._announce()
         return offsets
@@ -345,23 +348,8 @@ class WriteSide(Upkeep):
             offsets = self._writer.append_batch(payloads, headers, commit_record)
         return offsets
 
-    def _append_reserved(self, append: Callable[[], range], make_room: Callable[[], bool]) -> range:
-        writer = self._writer
-        sequence, is_kept, is_made = writer.end[0], writer.keeps_room, False
-        writer.keep_room(is_kept=False)
-        try:
-            while True:
-                try:
-                    return append()
-                except DiskFullError:
-                    if not make_room():
-                        raise
-                    is_made = True
-        finally:
-            is_next = writer.end[0] != sequence
-            writer.keep_room(is_kept=is_made if is_next else is_kept)
-
     def _roll(self, *, is_full: bool = True) -> None:
+        self._reserved.leave()
         self._prepare_to_leave()
         self._writer.roll(is_full=is_full)
 

@@ -41,7 +41,7 @@ class OpenCalls:
         A call inside of another one of its thread is a part of that, which closing waits for: it is never refused.
         """
         call = _Call(threading.Lock(), threading.get_ident())
-        is_part = any(each.thread == call.thread for each in tuple(self._calls))
+        is_part = any(each.thread == call.thread and each.lock.locked() for each in tuple(self._calls))
         with call.lock:
             try:
                 self._calls.add(call)  # before it looks: close() sets the flag before it looks for calls
