@@ -11,8 +11,8 @@ from holdfast.persistence.log.file_steps import LEAST_BYTES
 from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.prepared_log.reserve import Reserve
-from support.builders.handles import handle_of, segments
-from support.builders.transactions import prepare, prepared_ids, waiting
+from support.builders.handles import handle_of, segments, without_moves
+from support.builders.transactions import open_queue, prepare, prepared_ids, waiting
 from support.storages.refusals import full_till_space_is_given_back, refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -103,6 +103,40 @@ def test_a_batch_that_is_adopted_leaves_the_reserve_whole(storage: SimulatedStor
     with full_till_space_is_given_back(storage):
         queue.commit_prepared("two")
     assert len(waiting(queue)) == 42
+
+
+def test_frames_are_no_reserve(queue: PersistentQueue, log: PreparedLog) -> None:
+    """All that was reserved is given back, and what waits is there."""
+    prepare(queue, "puts", "one")
+    found = log.find("one")
+    assert isinstance(found, Entry)
+    while log.reserve_of(found).give_back():
+        pass
+    assert size_of(queue, 1) >= found.end
+    queue.commit_prepared("one")
+    assert waiting(queue) == [b"new"]
+
+
+def test_without_space_for_the_next_step_a_segment_has_what_is_needed(
+    storage: SimulatedStorage, queue: PersistentQueue
+) -> None:
+    """What is prepared next fits, with its reserve."""
+    with refusing(storage, "allocate", ".log.new", errno.ENOSPC, count=1):
+        prepare(queue, "puts", "one")
+    assert segments(queue) == [1]
+    queue.commit_prepared("one")
+    assert waiting(queue) == [b"new"]
+
+
+def test_an_opening_without_space_to_seal_the_data_file_moves_nothing(storage: SimulatedStorage) -> None:
+    """A batch file is adopted behind a seal; an entry is committed with its reserve."""
+    with without_moves(open_queue(storage)) as queue:
+        queue.put(b"plain")
+        prepare(queue, "puts", "one")
+    with refusing(storage, "allocate", ".data", errno.ENOSPC), open_queue(storage) as again:
+        assert segments(again) == [1]
+        again.commit_prepared("one")
+        assert waiting(again) == [b"plain", b"new"]
 
 
 def test_the_reserve_of_a_segment_that_has_gone_is_gone(

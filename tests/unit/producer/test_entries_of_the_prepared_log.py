@@ -175,6 +175,33 @@ def test_what_a_move_that_was_interrupted_leaves_is_decided_with_its_entry(
         assert (waiting(again), prepared_ids(again)) == ([b"new"] if verb == "commit" else [], [])
 
 
+def test_a_commit_that_cannot_remove_what_a_move_has_left_stands(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its commit record stays pending, so the next opening does not take the file for another one."""
+    with open_queue(storage) as queue:
+        prepare(queue, "puts", "t")
+        batches = handle_of(queue).require_batches()
+        entry = batches.prepared.log.find("t")
+        assert isinstance(entry, Entry)
+        with monkeypatch.context() as patched:
+            patched.setattr(PreparedLog, "end", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                batches.move(entry)
+        with refusing(storage, "remove", ".batch"):
+            assert queue.commit_prepared("t") == range(1)
+        assert "a copy could not be removed" in text_said(caplog)
+        assert not batches.prepared.sync()
+        left = kill(storage, queue)
+    with open_queue(left) as again:
+        assert (waiting(again), prepared_ids(again)) == ([b"new"], [])
+
+
+def interrupt(*_: object) -> None:
+    """Be interrupted."""
+    raise KeyboardInterrupt
+
+
 def test_an_interrupted_move_leaves_no_file(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it gets so far as to remove it; and no move that failed keeps commit records from ending."""
     with open_queue(storage) as queue:
