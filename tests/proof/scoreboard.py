@@ -306,7 +306,7 @@ def _row(programme: Programme, tried: str, result: Result | None) -> str:
 
 
 def _figure(item: tuple[str, int | str]) -> str:
-    name, value = item
+    name, value = item[0].replace("_", " "), item[1]
     return f"{value:,} {name}" if isinstance(value, int) else f"{name} {value}"
 
 
