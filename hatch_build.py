@@ -38,10 +38,12 @@ class Extension(BuildHookInterface):  # type: ignore[type-arg]
             return
         self._folder = tempfile.mkdtemp()
         target = Path(self._folder, NAME)
+        beside = Path(self.root, SOURCE).with_name(NAME)
         if not build(Path(self.root, SOURCE), target):
+            if version == "editable":
+                beside.unlink(missing_ok=True)  # it may be of other sources
             return
         if version == "editable":
-            beside = Path(self.root, SOURCE).with_name(NAME)
             shutil.copyfile(target, f"{beside}.new")
             os.replace(f"{beside}.new", beside)  # processes may have the old one loaded
             return

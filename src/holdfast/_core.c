@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#define INTERFACE 1 /* compiled.py: raised with each change of a function's arguments or results */
+#define INTERFACE 2 /* compiled.py: raised with each repair, and each change of arguments or results */
 
 enum { RELEASE_BYTES = 32 * 1024 }; /* a checksum of less takes less time than handing the GIL over and back */
 enum { KEEP_BYTES = 4096 };         /* into the page cache: handing the GIL over takes longer than the write */

@@ -271,7 +271,7 @@ class PersistentQueue:
         side = self._write_side or self._require_write_side()
         seconds = None if block and timeout is None else wait_for(block, timeout)
         is_plain = delay is None and not_before is None and ttl is None and dedup_id is None and order_key is None
-        if is_plain and not priority:
+        if is_plain and priority == 0:
             return side.put(payload, b"" if headers is None else encode_headers(headers), seconds)
         now = self._clock.time_ns()
         stored = encode_put(now, headers, delay, not_before, priority, ttl, dedup_id, order_key)
@@ -403,12 +403,12 @@ class PersistentQueue:
 
     def peek(self, max_messages: int = 1) -> list[Message]:
         """Return up to ``max_messages`` messages that would come next, and take nothing; empty if there are none."""
-        check_count(max_messages)
+        count = check_count(max_messages)
         if self._look_side is not None:
             self._lifecycle.check()
-            return self._look_side.peek(max_messages)
+            return self._look_side.peek(count)
         self._lifecycle.check()
-        return self._handle.require_read_side().peek(max_messages)
+        return self._handle.require_read_side().peek(count)
 
     def wait_for_more(self, timeout: float | None, is_over: Callable[[], bool] = lambda: False) -> None:
         """Sleep until there may be more to take, or ``is_over()`` at a :meth:`wake`; at most ``timeout`` seconds."""

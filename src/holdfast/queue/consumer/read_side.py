@@ -404,7 +404,8 @@ class ReadSide:
         holds it already, so nothing waits for a sync.
         """
         if len(deliveries) == 1 and holder is None and not is_decided:
-            lane = self._finish_one(deliveries[0])
+            (delivery,) = deliveries  # which may be a set
+            lane = self._finish_one(delivery)
             if lane is not None:
                 self._settle(lane)
                 return
@@ -438,7 +439,8 @@ class ReadSide:
     def ack_same(self, deliveries: Sequence[Delivery]) -> bool:
         """As :meth:`ack_in_hand`, for deliveries of this read side; False if one is of another one, or not in hand."""
         if len(deliveries) == 1:
-            return self._finish_one(deliveries[0]) is not None
+            (delivery,) = deliveries
+            return self._finish_one(delivery) is not None
         return self._ack_found(self._leases.same, deliveries)
 
     def _ack_found(self, find: Callable[[Any], list[Delivery] | None], named: Sequence[Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from operator import index
 from pathlib import Path
 
 from holdfast.errors import ConfigError, RecordTooLargeError
@@ -13,6 +14,9 @@ DATA_FILE_BYTES_MIN = 16 * 2**10
 
 RECORD_BYTES_LIMIT = DATA_FILE_BYTES_LIMIT - 2**24
 """A record has to fit into a data file with its headers and the file's seal."""
+
+_COUNT_MAX = 2**62
+"""No queue holds so many messages, and an offset that much further on is still a number of 64 bits."""
 
 
 def absolute_path(path: str | os.PathLike[str], what: str) -> Path:
@@ -44,13 +48,17 @@ def wait_for(block: bool, timeout: float | None) -> float | None:
 
 
 def check_count(count: int) -> int:
-    """Return a number of messages; raises ValueError below 1."""
+    """Return a number of messages as an int, which a smaller one stands for if there can be no so many.
+
+    Raises ValueError below 1, and TypeError for what is no whole number.
+    """
     try:
-        if count >= 1:
-            return count
+        whole = index(count)
     except TypeError:
         raise TypeError(f"max_messages is a number from 1 on, not {type(count).__name__}") from None
-    raise ValueError(f"at least 1 message, not {count!r}")
+    if whole < 1:
+        raise ValueError(f"at least 1 message, not {count!r}")
+    return min(whole, _COUNT_MAX)
 
 
 def too_large(payload: bytes, max_bytes: int) -> RecordTooLargeError:
