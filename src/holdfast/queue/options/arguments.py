@@ -48,7 +48,7 @@ def wait_for(block: bool, timeout: float | None) -> float | None:
 
 
 def check_count(count: int) -> int:
-    """Return a number of messages as an int, which a smaller one stands for if there can be no so many.
+    """Return a number of messages as an int, not larger than makes a difference.
 
     Raises ValueError below 1, and TypeError for what is no whole number.
     """
