@@ -36,7 +36,7 @@ def queue(tmp_path: Path) -> Any:
 @pytest.mark.parametrize("verb", TAKING)
 @pytest.mark.parametrize(("count", "most"), [(5, 5), (Hundred(), 100), (2**64, 200)])
 def test_a_count_is_any_whole_number(queue: PersistentQueue, verb: str, count: object, most: int) -> None:
-    """One that is larger than any queue stands for all."""
+    """One that is larger than any queue means all."""
     found = TAKING[verb](queue, count)
     assert isinstance(found, list)
     assert 0 < len(found) <= most

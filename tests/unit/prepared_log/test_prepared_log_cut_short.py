@@ -90,7 +90,7 @@ def test_nothing_is_appended_once_another_process_may_own_the_queue(
 def test_a_close_that_is_interrupted_before_its_sync_has_synced_nothing(
     storage: SimulatedStorage, queue: PersistentQueue, log: PreparedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waits for the sync does it then; the next close goes on."""
+    """Who waits for the sync does it then; the next close does the rest."""
     prepare(queue, "puts", "one")
     _, ticket = log.append([b"new"], {}, record(2, 1, name="two"))
     once(monkeypatch, SegmentWriter, "close", first=True)

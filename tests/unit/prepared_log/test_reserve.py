@@ -90,7 +90,7 @@ def test_what_nobody_waits_for_is_not_reserved_again(storage: SimulatedStorage, 
 
 
 def test_a_batch_that_is_adopted_leaves_the_reserve_whole(storage: SimulatedStorage, queue: PersistentQueue) -> None:
-    """It leaves the data file that was made of it; without space it goes on all the same."""
+    """It leaves the data file that was made of it; without space it is adopted all the same."""
     for name in ("one", "two"):
         prepare(queue, "puts", name)
     prepare(queue, "puts", "large", count=40)

@@ -52,6 +52,8 @@ class SegmentWriter:
     prioritized_end : int
         Offset behind the last message that may have a priority; 0: none ever had. Never behind :attr:`end`: it is
         raised before a message is written. An append that fails leaves it too high.
+    keeps_room : bool
+        Whether what is left of the active file is kept: every append needs the next one.
     """
 
     def __init__(
