@@ -161,6 +161,12 @@ def test_recoveries_are_crashed_too_at_each_of_their_operations(monkeypatch: pyt
             "once hour get kill mortal mortal mortal hour two_queues once",
             id="a recovery retires what the one before has found expired",
         ),
+        pytest.param(
+            "client",
+            "every_commit",
+            "receive take commit kill",
+            id="a commit in the log finishes a message, and the count of another one is lost",
+        ),
     ],
 )
 def test_a_workload_that_was_once_judged_wrongly(beginning: str, policy: str, workload: str) -> None:

@@ -1,10 +1,10 @@
 """What was done to some queues, and what a crash from each instant on may leave of it.
 
-A queue has seven *sides*, each with a sequence of states: where its log ends, how far its group has come, how far its
-second and slower group, what is in doubt, what was committed jointly, its settings, and those of its group. A call
-makes a new state on one side, or on several at once. A crash leaves each side at some state of its sequence: no earlier
-than what was durable, no later than what was attempted; and of what was made on several sides at once it leaves all or
-nothing.
+A queue has *sides*, each with a sequence of states: where its log ends, how many commits in there put nothing, how far
+its group has come, how far its second and slower group, what is in doubt, what was committed jointly, its settings, and
+those of its group. A call makes a new state on one side, or on several at once. A crash leaves each side at some state
+of its sequence: no earlier than what was durable, no later than what was attempted; and of what was made on several
+sides at once it leaves all or nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class Part(StrEnum):
     """What a side is a side of."""
 
     LOG = "log"
+    COMMITS = "commits in the log that only acknowledge"
     PROGRESS = "progress"
     PREPARED = "prepared"
     SLOW = "progress of the slow group"
@@ -177,6 +178,7 @@ class History:
 
 _NOTHING: dict[Part, State] = {
     Part.LOG: 0,
+    Part.COMMITS: 0,
     Part.PROGRESS: None,
     Part.PREPARED: frozenset(),
     Part.SLOW: None,

@@ -301,7 +301,8 @@ def _shows(history: History, name: str, seen: Seen, part: Part, state: State) ->
         return state == seen.beside
     if part in (Part.SETTINGS, Part.RULES):
         return state == seen.settings[part is Part.RULES]
-    return _group_agrees(history, name, seen, seen.slow, state, frozenset(), frozenset())
+    # Of commits that only acknowledge nothing is seen but what they have finished
+    return part is Part.COMMITS or _group_agrees(history, name, seen, seen.slow, state, frozenset(), frozenset())
 
 
 def _is_whole(step: Mapping[Side, int], choice: Numbers) -> bool:

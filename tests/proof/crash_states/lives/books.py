@@ -22,7 +22,7 @@ from support.owners.machine_link import Machine, Machines
 from support.storages.simulated_storage import SimulatedStorage
 
 A, B = "a", "b"
-LOG, PROGRESS, PREPARED = (A, Part.LOG), (A, Part.PROGRESS), (A, Part.PREPARED)
+LOG, COMMITS, PROGRESS, PREPARED = (A, Part.LOG), (A, Part.COMMITS), (A, Part.PROGRESS), (A, Part.PREPARED)
 SLOW_PROGRESS, JOINT = (A, Part.SLOW), (A, Part.JOINT)
 Way = Literal["alone", "owner", "client"]
 Place = tuple[int, int]

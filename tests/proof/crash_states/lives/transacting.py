@@ -12,6 +12,7 @@ from holdfast.queue.prepared.log_moves import LogMoves
 from proof.crash_states.asked import PLAIN, Asked
 from proof.crash_states.history import Part, Side, State
 from proof.crash_states.lives.books import (
+    COMMITS,
     LARGE_BYTES,
     LOG,
     PREPARED,
@@ -118,16 +119,21 @@ class Transacting(Taking):
         if acks:
             self._group().finish(acks)
             states[PROGRESS] = self._group().state()
+        is_in_log = self.way == "client" and bool(puts or acks) and not is_prepared
+        if is_in_log and not puts:  # the commit record alone finishes them, whatever the progress says
+            states[COMMITS] = self.history.number(COMMITS) + 1
         if is_prepared:
             states[PREPARED] = self._in_doubt()
         self._happened(states, {A: frozenset(acks)})
+        if is_in_log:
+            self._all_durable(A, Part.LOG, Part.COMMITS)
         is_large = sum(map(len, puts)) > LARGE_BYTES
         if is_prepared or is_large or (puts and acks):
             if puts or acks:  # else it has promised nothing of either
                 self._all_durable(A, Part.LOG if puts else Part.PROGRESS)
             if is_prepared:
                 self._all_durable(A, Part.PREPARED)
-        elif states:
+        elif states and not is_in_log:
             self._committed(LOG if puts else PROGRESS)
 
     def abort(self) -> None:
