@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.clock import Clock
+from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.queue.client.link import LinkLostError
 from support.owners.machine_link import Machine
@@ -166,10 +167,13 @@ class MortalMachine(Machine):
 
 
 def release_locks(storage: SimulatedStorage, is_of_dead: Callable[[Path], bool]) -> None:
-    """Release the locks of files that a dead process had open."""
+    """Release the locks of files that a dead process had open; this one, which goes on, forgets them."""
     with storage._mutex:
-        held = [file for holders in storage._locks.values() for file in holders if is_of_dead(file._path)]
+        held = {id(file): file for holders in storage._locks.values() for file in holders if is_of_dead(file._path)}
     storage.before_verb, before = None, storage.before_verb
-    for file in held:
+    for file in held.values():
         file.close()
+    for lock in list(locks._open_locks):
+        if id(lock.file) in held:
+            lock.forget()
     storage.before_verb = before
