@@ -101,3 +101,26 @@ def test_without_pyarrow_one_line_says_what_to_install(path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install 'holdfast\[arrow\]'"):
         drain(path, lambda *_: None)
+
+
+def test_a_drain_beside_a_compaction_drains_what_lives(tmp_path: Path) -> None:
+    """The owner has merged files that the drain's handle knows by their old names: nothing of them is lost."""
+    live = [3, 400, 401, 700]
+    with PersistentQueue(tmp_path / "q", data_file_bytes=2**17, backoff=[], max_deliveries=None) as queue:
+        for first in range(0, 1200, 100):
+            queue.put_many([b"%06d" % offset + bytes(1000) for offset in range(first, first + 100)])
+        deliveries = queue.receive_many(1000, timeout=0)
+        deliveries.ack([each for each in deliveries if each.offset not in live])
+        drained: list[int] = []
+        held = [each for each in deliveries if each.offset in live]
+
+        def fn(rows: Any, _: str) -> None:
+            drained.extend(rows.read_all().column("offset").to_pylist())
+            if held:
+                assert queue.compact().merged_count
+                while held:
+                    held.pop().release()
+
+        report = drain(queue, fn, max_messages=50)
+        assert sorted(drained) == [*live, *range(1000, 1200)]
+        assert (report.damage, queue.stats().depth) == ((), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -46,6 +47,7 @@ from support.builders.merges import (
     restore,
     with_log,
 )
+from support.storages.refusals import refusing
 
 
 @pytest.fixture
@@ -518,3 +520,27 @@ def test_progress_is_synced_before_the_groups_are_locked(parts: LogParts) -> Non
     parts.storage.before_verb = watch
     assert compact(parts).merged_count == 1
     assert were_locked == [False, True]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, KeyboardInterrupt()], ids=["full", "interrupted"])
+@pytest.mark.parametrize("verb", ["write_at", "sync"])
+def test_a_copy_that_is_cut_short_leaves_its_space(log: LogParts, verb: str, error: int | BaseException) -> None:
+    """A full disk would stay full by it, and nothing could be put."""
+    with (
+        refusing(log.storage, verb, "next.merged", error, count=1),
+        pytest.raises((OSError, KeyboardInterrupt)),
+    ):
+        compact(log)
+    assert log.directory.next_merged.name not in log.storage.list(log.directory.data)
+    assert compact(log).merged_count
+
+
+def test_a_copy_that_cannot_be_removed_is_written_over(log: LogParts) -> None:
+    """The error that ended it is what is raised."""
+    with (
+        refusing(log.storage, "write_at", "next.merged", errno.ENOSPC, count=1),
+        refusing(log.storage, "remove", "next.merged", errno.EIO, count=1),
+        pytest.raises(OSError, match="space"),
+    ):
+        compact(log)
+    assert compact(log).merged_count

@@ -220,16 +220,6 @@ def test_a_consumer_takes_everything_once_while_files_are_merged(path: Path) -> 
     assert verify(path).ok
 
 
-def test_a_queue_with_doubtful_progress_is_not_compacted(path: Path) -> None:
-    """What a group has finished may be on the disk or not."""
-    with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:
-        fill(queue)
-        handle_of(queue).doubtful.add("default")
-        assert queue.compact().merged_count == 0
-        handle_of(queue).doubtful.clear()
-        assert queue.compact().merged_count
-
-
 def test_a_start_at_a_time_in_a_merged_file_is_not_said_to_be_complete(path: Path) -> None:
     """Messages of that time may have been left out in front of the one that is found."""
     with PersistentQueue(path, mode="exclusive", data_file_bytes=FILE_BYTES) as queue:

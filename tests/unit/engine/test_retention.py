@@ -30,6 +30,7 @@ from support.builders.transactions import ORDERS, open_queue
 from support.owners.second_groups import open_beside
 from support.owners.served import Served, close_all
 from support.processes.threads import Threads, wait_until
+from support.storages.disk_operations import Write
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -939,6 +940,24 @@ def test_a_logging_handler_may_close_the_queue_in_the_middle_of_a_pass(
     assert closed
     with open_queue(storage, clock=clock) as again:
         assert again.stats().lost == 0
+
+
+def test_what_a_group_without_an_owner_skips_makes_its_file_small_at_once(
+    opened: Any, storage: SimulatedStorage, clock: FakeClock
+) -> None:
+    """A full disk may have no space for all that the group remembers; that it skips is what makes space."""
+    queue = opened(data_file_max_age=HOUR)
+    queue.groups.create("slow", max_lag_age=HOUR)
+    queue.put_many([b"x"] * 2001)
+    with open_beside(queue, "slow") as slow:
+        for delivery in slow.receive_many(2001)[::2]:
+            delivery.ack()
+    before = len(storage.log)
+    put_hourly(queue, clock, 3)
+    written = [len(each.data) for each in storage.log[before:] if isinstance(each, Write)]
+    assert 0 < max(written) < 2**13
+    with open_beside(queue, "slow") as slow:
+        assert slow.stats().skipped == 1001
 
 
 def test_no_file_goes_by_progress_whose_sync_has_failed(

@@ -501,3 +501,31 @@ def test_a_position_file_that_cannot_be_claimed_fails_the_opening_unless_it_is_g
     else:
         writer(storage).close()
     assert struck
+
+
+CHECKPOINT_BYTES = 102 * ENTRY.size
+
+
+@pytest.mark.parametrize(
+    ("refused", "size"),
+    [
+        (0, FRAMES_START + 4 * CHECKPOINT_BYTES),
+        (1, (FRAMES_START + 4 * CHECKPOINT_BYTES) // 2),
+        (2, FRAMES_START + CHECKPOINT_BYTES),
+    ],
+)
+def test_on_a_full_disk_a_smaller_file_is_enough(refused: int, size: int) -> None:
+    """Half of what it should have, and half of that, down to what its checkpoint takes."""
+    storage, progress = new_storage(), GroupProgress()
+    for offset in range(1, 200, 2):
+        progress.finish(offset, 1)
+    if refused:
+        with refusing(storage, "allocate", "next.position", errno.ENOSPC, count=refused):
+            positions = writer(storage, progress)
+    else:
+        positions = writer(storage, progress)
+    with storage.open(position_file(GROUP, 1), writable=False) as file:
+        assert file.size() == size
+    positions.append([done(0)])
+    positions.close()
+    assert (read(storage).progress.floor, read(storage).progress.finished_count) == (2, 101)

@@ -135,3 +135,23 @@ def test_a_file_that_cannot_be_retired_stays_in_the_catalogue(parts: LogParts) -
     assert (files.names(), files.total_bytes) == (NAMES, before)
     files.retire(NAMES[0])
     assert files.names() == NAMES[1:]
+
+
+def test_a_file_that_was_retired_is_measured_and_not_remembered(parts: LogParts) -> None:
+    """Who has listed it before may ask at any time; the next listing knows nothing of it."""
+    files = with_files(parts)
+    files.retire(NAMES[0], is_spare=False)
+    assert files.size_of(NAMES[0]) == 0
+    files.refresh()
+    assert files.names() == NAMES[1:]
+
+
+def test_a_replaced_file_does_not_give_its_size_to_the_merged_one(parts: LogParts) -> None:
+    """Both have the sequence of the last file that was merged."""
+    files = with_files(parts)
+    merged = DataFileName(2, 0, 1, 1)
+    parts.storage.rename(parts.directory.data_file(NAMES[0]), parts.directory.data_file(merged))
+    parts.storage.remove(parts.directory.data_file(NAMES[1]))
+    files.refresh()
+    assert files.size_of(NAMES[1]) == 0
+    assert files.size_of(merged) == 4608 + 1

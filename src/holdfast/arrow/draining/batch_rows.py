@@ -11,7 +11,7 @@ from holdfast.arrow.reading.row_maker import RowMaker
 from holdfast.arrow.reading.task_walk import Elsewhere, walk_range
 from holdfast.persistence.format.report import Damage
 
-_ADVICE = "it was removed; drain again, which reports its messages as lost and drains the others"
+_ADVICE = "it was removed, or merged with others; drain again: what is lost is reported then, and the others come"
 
 
 def read_parts(

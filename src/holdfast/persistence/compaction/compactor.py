@@ -228,12 +228,19 @@ class Compactor:
             reason = ALIVE
         except MISSING:
             reason = GONE
+        except BaseException:
+            self._remove_copy()
+            raise
         if reason:
-            with suppress(FileNotFoundError):
-                files.storage.remove(self._directory.next_merged)
+            self._remove_copy()
             self._keep(reason, len(run.names))
             return 0
         return size
+
+    def _remove_copy(self) -> None:
+        """Give the space of a copy back that has not become a data file; one that stays is written over."""
+        with suppress(OSError):
+            self._files.storage.remove(self._directory.next_merged)
 
     def _replace(self, run: MergeRun) -> str:
         """Give the copy the place of its sources, if they may still go; return why not.

@@ -17,6 +17,7 @@ from holdfast.persistence.groups.group_files import GroupInfo, find_group, progr
 from holdfast.persistence.groups.position_entry import Change, floor_change
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_file_writer import NEXT, POSITION_FILE_BYTES_MIN, PositionFileWriter
+from holdfast.persistence.groups.position_run import apply_run
 from holdfast.persistence.groups.progress import GroupProgress
 
 
@@ -39,7 +40,7 @@ def visit_group(
     is_needed: Callable[[GroupProgress], object] | None = None,
     is_doubtful: bool = False,
 ) -> bool:
-    """Append the entries that ``changes`` returns for a group's progress, durably; False if the group has an owner.
+    """Note the changes that ``changes`` returns for a group's progress, durably; False if the group has an owner.
 
     A group that does not exist needs no entries. Neither does a group whose owner has noted everything, because an
     owner rewrites the progress that it finds. ``is_needed`` tells whether entries are needed; the default is
@@ -57,6 +58,8 @@ def visit_group(
         if is_doubtful:
             with suppress(*MISSING):
                 storage.remove(within(directory.group(name), NEXT))
+        progress = reader.refresh()
+        apply_run(changes(progress), progress)  # so they are in the checkpoint, which may be much smaller by them
         positions = PositionFileWriter(
             storage,
             directory.group(name),
@@ -65,9 +68,7 @@ def visit_group(
             file_bytes=POSITION_FILE_BYTES_MIN,
         )
         try:
-            new = changes(positions.progress)
-            if new:
-                positions.append(new)
+            positions.append(changes(positions.progress) or _floor_again(positions.progress))
         finally:
             positions.close()
     finally:

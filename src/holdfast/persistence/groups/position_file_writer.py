@@ -477,12 +477,15 @@ class PositionFileWriter:
 
 
 def _allocate(file: File, least: int, wanted: int) -> int:
-    """Reserve the space ``wanted``, and return what the file has; on a full disk ``least`` is enough."""
-    space = file.size()
-    try:
-        file.allocate(wanted)
-    except OSError as error:
-        if error.errno not in DISK_FULL_ERRNOS or space < least:
-            raise
-        return space
-    return max(space, wanted)
+    """Reserve the space ``wanted``, and return what the file has; on a full disk half of that, down to ``least``."""
+    space, size = file.size(), wanted
+    while True:
+        try:
+            file.allocate(size)
+            return max(space, size)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS or size == least > space:
+                raise
+            if space >= least:
+                return space
+        size = max(least, size // 2)

@@ -209,7 +209,9 @@ class LogFiles:
             close_in_background(file)
 
     def _size_of(self, name: DataFileName) -> int:
-        """Return the size of a file, 0 if it is gone; it is measured once."""
+        """Return the size of a file, 0 if it is gone; a known one is measured once."""
+        if self._names.get(name.sequence) != name:  # retired or replaced since the caller has listed it
+            return self._measure(name)
         size = self._sizes.get(name.sequence)
         if size is None:
             size = self._sizes[name.sequence] = self._measure(name)

@@ -87,8 +87,8 @@ class QueueHandle:
     open_groups : list of OwnGroup
         The groups of these handles, which commit records are noted in.
     doubtful : set of str
-        Groups whose progress was written, and may be lost because its sync failed: a second sync could succeed over
-        lost data. No data file is retired until it was written again.
+        Groups whose progress a pass could not note: a sync may have failed, and a second one of the same file could
+        succeed over lost data. So the next pass begins another file.
     compacting : threading.Lock
         Held while data files are merged: one thread does so at a time.
     calls : OpenCalls
@@ -308,8 +308,6 @@ class QueueHandle:
         syncs: Sequence[Callable[[], object]] = (),
     ) -> None:
         """Retire the data files that every group has finished, and that the queue does not keep."""
-        if self.doubtful:
-            return
         retention = stored_retention(self.storage, self.directory, self.capacity.wanted_bytes)
         syncs = [*syncs, *(side.flush for name, side in list(self.group_readers.items()) if name != own_group)]
         retire_finished_files(

@@ -119,8 +119,8 @@ class RetentionPass:
             groups: list[_Attended] = []
             self._do(lambda: self._attend(groups, errors), errors)
             self._do(lambda: self._look_after(groups, errors), errors)
-            if not errors:  # else their progress may be on the disk or not
-                self._do(self._reclaim, errors)
+            self._do(self._reclaim, errors)
+            if not errors:  # on a full disk a copy would not help
                 self._do(self._compact, errors)
         if errors:
             raise errors[0]
@@ -283,8 +283,6 @@ def _compact(
     if handle.write_side is None:
         raise handle.lacks("compact")
     with handle.compacting, storage_errors("compacting", handle.path):
-        if handle.doubtful:  # their progress may be on the disk or not
-            return Compaction()
         for side in list(handle.group_readers.values()):
             side.flush()  # raises if an earlier sync has failed: that progress must not let a message go
         retention = stored_retention(handle.storage, handle.directory)

@@ -6,7 +6,7 @@ A reservation is a prepared transaction that acknowledges and puts nothing. docs
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -215,15 +215,23 @@ class Reservations:
         A merged file is that of all sequences that it has replaced.
         """
         self._check_open()
-        files, storage = self._handle.files, self._handle.storage
-        names = {}
+        files, sequences = self._handle.files, {run[2] for run in reservation.runs}
         with storage_errors("looking for data files", files.directory):
-            for sequence in {run[2] for run in reservation.runs}:
-                name = files.named(sequence) or files.replacing(sequence)
-                file = None if name is None else open_if_there(storage, files.path(name))
-                if name is not None and file is not None:
-                    file.close()
-                    names[sequence] = name
+            names = self._there(sequences)
+            if names.keys() != sequences:  # a merge may have replaced them since this handle has listed
+                files.refresh()
+                names |= self._there(sequences - names.keys())
+        return names
+
+    def _there(self, sequences: Iterable[int]) -> dict[int, DataFileName]:
+        """Return those data files that can be opened, by sequence, as this handle knows them."""
+        files, names = self._handle.files, {}
+        for sequence in sequences:
+            name = files.named(sequence) or files.replacing(sequence)
+            file = None if name is None else open_if_there(files.storage, files.path(name))
+            if name is not None and file is not None:
+                file.close()
+                names[sequence] = name
         return names
 
     def _records(self, reservation: Reservation, on_loss: Callable[[Damage], None]) -> Iterator[Record]:
