@@ -12,10 +12,21 @@ from typing import Any
 
 import pytest
 
-from holdfast import ClosedError, ConfigError, PersistentQueue, UsageError, verify
+from holdfast import (
+    ClosedError,
+    CommitUnknownError,
+    ConfigError,
+    PersistentQueue,
+    PoisonedError,
+    UsageError,
+    verify,
+)
 from holdfast.persistence.compaction import compactor
 from holdfast.persistence.compaction.compactor import ACTIVE, HELD, RETAINED
 from support.builders.handles import handle_of, pass_over
+from support.builders.transactions import ORDERS
+from support.storages.refusals import refusing
+from support.storages.simulated_storage import SimulatedStorage
 
 COUNT = 1200
 PAYLOAD = bytes(1000)
@@ -252,3 +263,23 @@ def test_a_compaction_ends_early_while_its_queue_is_closed(path: Path, monkeypat
     with pytest.raises(ClosedError):
         queue.compact()
     assert verify(path).ok
+
+
+def test_a_side_whose_sync_fails_during_the_copy_lets_no_message_go(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second sync, of another handle, could succeed over lost progress."""
+    with PersistentQueue(ORDERS, mode="exclusive", data_file_bytes=FILE_BYTES, storage=storage) as queue:
+        fill(queue)
+        copy_live = compactor.copy_live
+
+        def with_a_failed_sync(*args: Any) -> int:
+            with refusing(storage, "sync", ".position"), pytest.raises(CommitUnknownError):
+                queue.get()
+            return copy_live(*args)
+
+        monkeypatch.setattr(compactor, "copy_live", with_a_failed_sync)
+        names = handle_of(queue).files.names()
+        with pytest.raises((CommitUnknownError, PoisonedError)):
+            queue.compact()
+        assert handle_of(queue).files.names() == names

@@ -537,6 +537,20 @@ def test_a_message_in_hand_ends_once_it_is_given_back(opened: Any, clock: FakeCl
     assert queue.stats().dropped == 1
 
 
+def test_a_dead_letter_that_is_retried_ends_with_its_time(opened: Any, clock: FakeClock) -> None:
+    """Though it was none that could end as the pass has read it: the log is read again at that time."""
+    queue = opened(backoff=[0])
+    queue.put_many([Put(b"waits"), Put(b"dead", ttl=HOUR)])
+    first = queue.receive()
+    queue.receive().reject("not now")
+    pass_over(queue)
+    queue.dead.retry(1)
+    first.nack(delay=DAY)
+    clock.advance(2 * HOUR)
+    pass_over(queue)
+    assert (queue.stats().depth, queue.stats().dropped) == (1, 1)
+
+
 def test_the_order_of_a_key_moves_on_when_a_message_expires(opened: Any, clock: FakeClock) -> None:
     """The next message of the key is ready, although the expired one had its turn."""
     queue = opened()

@@ -8,6 +8,7 @@ from holdfast.persistence.filesystem.layout import position_file
 from holdfast.persistence.format.file_header import PositionFileHeader, block_buffers
 from holdfast.persistence.groups.group_files import find_group, remove_group, write_group
 from holdfast.persistence.groups.group_visit import visit_group
+from holdfast.persistence.groups.pause_file import Pause, read_pause, write_pause
 from support.builders.log_parts import LogParts, put
 from support.storages.refusals import refusing
 
@@ -67,3 +68,15 @@ def test_a_damaged_group_whose_deletion_could_not_be_synced_is_not_made_up(parts
     with refusing(parts.storage, "sync_directory", "g", count=1), pytest.raises(OSError, match="Input/output error"):
         remove_group(parts.storage, parts.directory, damaged)
     assert find_group(parts.storage, parts.directory, "g") is None
+
+
+def test_a_group_begins_without_what_a_deletion_that_was_cut_off_has_left(parts: LogParts) -> None:
+    """A pause of an earlier group of that name, for one. The default group may be paused before it begins."""
+    for name, is_paused in (("g", False), ("default", True)):
+        made = write_group(parts.storage, parts.directory, name, parts.files(), 0, {})
+        write_pause(parts.storage, parts.directory.group(name), Pause(None, "old"))
+        with refusing(parts.storage, "remove", "pause.json"), pytest.raises(OSError, match="Input/output error"):
+            remove_group(parts.storage, parts.directory, made)
+        write_group(parts.storage, parts.directory, name, parts.files(), 0, {})
+        left = parts.storage.crash_dropping_unsynced()
+        assert (read_pause(left, parts.directory.group(name)) is not None) == is_paused

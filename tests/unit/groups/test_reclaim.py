@@ -311,3 +311,28 @@ def test_one_call_retires_a_bounded_number_of_files(parts: LogParts, monkeypatch
     finish(parts, group, range(20))
     assert retire(parts) == [FIRST]
     assert retire(parts) == [SECOND]
+
+
+def test_progress_whose_owner_has_begun_other_files_meanwhile_is_synced_there(parts: LogParts) -> None:
+    """A checkpoint has all that the file before it had; a file that is gone and has none behind it is an error."""
+    (group,) = with_log(parts, "one")
+    lock = locks.try_acquire(parts.storage, parts.directory.group_lock(group.name))
+    assert lock is not None
+    owner = progress_reader(parts.storage, parts.directory, parts.queue_id, group)
+    directory = parts.directory.group(group.name)
+    positions = PositionFileWriter(parts.storage, directory, parts.clock, owner, file_bytes=16_384)
+    positions.append([Change(ENTRY_DONE, 0, 5, (1, 5000))])
+    reader = progress_reader(parts.storage, parts.directory, parts.queue_id, group)
+    reader.refresh()
+    for _ in range(900):
+        positions.append([Change(ENTRY_DONE, 0, 5, (1, 5000))])
+    positions.append([Change(ENTRY_DONE, 5, 5, (1, 5000))])
+    progress = make_durable(parts.storage, parts.directory, parts.clock, group, reader)
+    assert progress.floor == 10
+    left = parts.storage.crash_dropping_unsynced()
+    assert progress_reader(left, parts.directory, parts.queue_id, group).refresh().floor == 10
+    for name in parts.storage.list(directory):
+        if name[0] == "0":
+            parts.storage.remove(directory / name)
+    with pytest.raises(FileNotFoundError):
+        reader.sync()

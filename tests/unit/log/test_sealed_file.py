@@ -7,7 +7,9 @@ import pytest
 from holdfast import PersistentQueue, verify
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.format.constants import FRAMES_START, HEADER_COPY_POSITIONS, KIND_SEAL
-from holdfast.persistence.log.sealed_file import end_offset, sealed_places
+from holdfast.persistence.groups.group_files import list_groups
+from holdfast.persistence.log.sealed_file import end_offset, retired_ranges, sealed_places
+from support.builders.handles import handle_of
 from support.builders.log_parts import LogParts, frame
 from support.storages.refusals import refusing
 
@@ -123,3 +125,18 @@ def test_what_stands_where_a_seal_should_and_is_none_says_nothing(parts: LogPart
     for at in HEADER_COPY_POSITIONS:
         file.write_at((b"\xff" * 8,), at + 40)
     assert end_offset(parts.storage, path, DataFileName(1, 0)) == 0
+
+
+def test_a_group_that_begins_behind_a_gap_stores_nothing_of_it(tmp_path: Path) -> None:
+    """However many gaps there are; one that begins at the oldest message needs to know them."""
+    with_a_gap(tmp_path / "orders")
+    with PersistentQueue(tmp_path / "orders", mode="exclusive") as queue:
+        first = handle_of(queue).files.first_offset
+        queue.groups.create("late", start="latest")
+        queue.groups.create("early")
+        files = handle_of(queue).files
+        (gap,) = retired_ranges(files)
+        assert retired_ranges(files, gap.stop) == []
+        assert retired_ranges(files, gap.stop - 1) == retired_ranges(files, first) == [gap]
+        stored = {each.name: each.retired for each in list_groups(files.storage, handle_of(queue).directory)}
+        assert (stored["late"], stored["early"]) == ((), (gap,))

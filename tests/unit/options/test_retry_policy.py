@@ -63,6 +63,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     [
         {"max_deliveries": 0},
         {"max_deliveries": -1},
+        {"max_deliveries": 65_536},
         {"max_deliveries": 2.0},
         {"max_deliveries": True},
         {"backoff": "1"},

@@ -86,16 +86,25 @@ class Compactor:
         What it keeps although it is finished: that is not merged.
     file_bytes : int
         How large a merged file may become.
+    syncs : sequence of callable
+        As of :func:`retire_finished_files`.
     """
 
     def __init__(
-        self, directory: QueueDirectory, files: LogFiles, clock: Clock, retention: Retention, file_bytes: int
+        self,
+        directory: QueueDirectory,
+        files: LogFiles,
+        clock: Clock,
+        retention: Retention,
+        file_bytes: int,
+        syncs: Sequence[Callable[[], object]] = (),
     ) -> None:
         self._directory = directory
         self._files = files
         self._clock = clock
         self._retention = retention
         self._file_bytes = min(file_bytes, DATA_FILE_BYTES_LIMIT)
+        self._syncs = syncs
         self._kept: dict[str, int] = {}
         self._live_bytes = self._dead_bytes = 0
 
@@ -252,6 +261,8 @@ class Compactor:
         note_feature(files.storage, directory, MERGED)
         self._sync_ahead()
         with groups_locked(files.storage, directory, self._clock):
+            for sync in self._syncs:
+                sync()
             needs = _Needs(directory, files, self._clock, self._retention)
             needs.make_durable()
             names = files.names()

@@ -150,7 +150,9 @@ def write_group(
             storage.rename(path, path.with_name(f".{name}.new"))
             storage.rename(path.with_name(f".{name}.new"), path)
         raise
-    group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(files)), settings=settings)
+    if name != DEFAULT_GROUP:  # that one may be paused before it begins
+        _remove_contents(storage, path)  # of a group of that name whose deletion was cut off
+    group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(files, start_offset)), settings=settings)
     with undone(storage, path / "group.json", poison):
         _write(storage, directory, group)
     return group
@@ -244,6 +246,10 @@ def remove_group(
             with undoing(poison):
                 _write(storage, directory, group)
         raise
+    _remove_contents(storage, path)
+
+
+def _remove_contents(storage: Storage, path: Path) -> None:
     for entry in storage.list(path):
         if entry != "read.lock":  # a lock file is never deleted: two owners could lock two files of one name
             storage.remove(path / entry)

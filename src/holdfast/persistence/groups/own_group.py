@@ -185,7 +185,8 @@ class OwnGroup:
         def begin() -> None:
             group = self._with_stored_settings(self.require())
             start = find_start()
-            begun, progress = next_life(group, writer.progress, start, retired_ranges(self._files))
+            gaps = retired_ranges(self._files, min([start, *writer.progress.dead]))
+            begun, progress = next_life(group, writer.progress, start, gaps)
             publish = partial(replace_group, self._storage, self._directory, group, begun)
             try:
                 writer.begin_life(begun.group_id, progress, publish)

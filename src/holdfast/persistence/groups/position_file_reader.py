@@ -118,10 +118,18 @@ class PositionFileReader:
 
     def sync(self) -> None:
         """Make the entries that were read durable: another process may have written them without a sync."""
-        if self.generation:
-            with self._storage.open(position_file(self._directory, self.generation)) as file:
-                file.sync()
-            self._storage.sync_directory(self._directory)
+        while self.generation:
+            generation = self.generation
+            try:
+                with self._storage.open(position_file(self._directory, generation)) as file:
+                    file.sync()
+            except MISSING:  # replaced by the next generation just now
+                self.refresh()
+                if self.generation == generation:
+                    raise
+            else:
+                self._storage.sync_directory(self._directory)
+                return
 
     def _read(self, generation: int) -> bool:
         """Continue reading one generation; False if it cannot be used."""

@@ -99,8 +99,7 @@ class PositionFileWriter:
         *,
         file_bytes: int,
     ) -> None:
-        self._storage = storage
-        self._directory = directory
+        self._storage, self._directory = storage, directory
         self._next_path = within(directory, NEXT)
         self._time_ns = clock.time_ns
         self._ids = reader.ids

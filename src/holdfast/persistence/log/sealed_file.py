@@ -36,16 +36,20 @@ def sealed_places(storage: Storage, path: Path) -> list[tuple[int, int]]:
     return [] if seal is None else [(header.first_offset + index, position) for index, position in seal.entries]
 
 
-def retired_ranges(files: LogFiles) -> list[range]:
-    """Return the missing offsets between the first and the last data file, except those that damage has taken."""
+def retired_ranges(files: LogFiles, first: int = 0) -> list[range]:
+    """Return the missing offsets between the first and the last data file, except those that damage has taken.
+
+    Those that end before offset ``first`` are left out, and their files are not read.
+    """
     ranges = []
     for name, following in pairwise(files.names()):
+        if following.first_offset <= first:
+            continue
         if name.is_merged:
             ranges += _left_out(files.storage, files.path(name), name)
         if not name.is_before(following):
-            gap = range(end_offset(files.storage, files.path(name), name), following.first_offset)
-            ranges += [gap] if gap else []
-    return ranges
+            ranges.append(range(end_offset(files.storage, files.path(name), name), following.first_offset))
+    return [gap for gap in ranges if gap and gap.stop > first]
 
 
 def _left_out(storage: Storage, path: Path, name: DataFileName) -> list[range]:

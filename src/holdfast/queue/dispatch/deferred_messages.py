@@ -177,9 +177,12 @@ class DeferredMessages:
 
     def without_expired(self, records: Sequence[Record]) -> list[Record]:
         """Return those whose time to live is not over; the others end."""
-        left = [record for record in records if not self._is_over(record)]
-        if len(left) < len(records):
-            self.ended += [(record, EXPIRED) for record in records if record not in left]
+        left = []
+        for record in records:
+            if self._is_over(record):
+                self.ended.append((record, EXPIRED))
+            else:
+                left.append(record)
         return left
 
     def _is_over(self, record: Record) -> bool:

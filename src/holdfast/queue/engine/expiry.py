@@ -70,7 +70,7 @@ class Expiries:
     def _read(
         self, offsets: range, end: LogEnd, now_ns: int, is_open: Callable[[int], bool], key: int
     ) -> list[tuple[Record, int]]:
-        """Read a stretch, and remember when the first of its open messages expires."""
+        """Read a stretch, and remember when the first of its messages expires that is open, or may be again."""
         reader, found, earliest_ns = self._reader, [], NUMBER_MAX
         self._left_count -= len(offsets)
         reader.go_on_to(offsets.start)
@@ -82,10 +82,12 @@ class Expiries:
                 break
             for offset, timestamp, headers, _, position, sequence in records:
                 expires_ns = decode_options(headers).expires_ns if has_options(headers) else 0
-                if not expires_ns or offset not in offsets or not is_open(offset):
+                if not expires_ns or offset not in offsets:
                     continue
-                earliest_ns = min(earliest_ns, expires_ns)
-                if expires_ns <= now_ns:
+                is_over, may_end = expires_ns <= now_ns, is_open(offset)
+                if may_end or not is_over:  # a dead letter may be retried until then, and be open again
+                    earliest_ns = min(earliest_ns, expires_ns)
+                if may_end and is_over:
                     found.append(((offset, timestamp, headers, b"", position, sequence), expires_ns))
         self._stretches.pop(key, None)
         if earliest_ns < NUMBER_MAX:

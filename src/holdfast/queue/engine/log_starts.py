@@ -47,7 +47,7 @@ def find_start(handle: QueueHandle, start: LogStart) -> GroupStart:
     if wanted > latest:
         raise ConfigError(f"the log ends at offset {latest}: a start is an offset from 0 to that, not {wanted}")
     earliest = handle.files.first_offset
-    gaps = [gap for gap in retired_ranges(handle.files) if gap.stop > wanted]
+    gaps = retired_ranges(handle.files, wanted)
     offset = max(wanted, earliest)
     if gaps and offset in gaps[0]:
         offset = gaps[0].stop

@@ -283,11 +283,10 @@ def _compact(
     if handle.write_side is None:
         raise handle.lacks("compact")
     with handle.compacting, storage_errors("compacting", handle.path):
-        for side in list(handle.group_readers.values()):
-            side.flush()  # raises if an earlier sync has failed: that progress must not let a message go
         retention = stored_retention(handle.storage, handle.directory)
         file_bytes = handle.settings.values["data_file_bytes"]
-        compactor = Compactor(handle.directory, handle.files, handle.clock, retention, file_bytes)
+        syncs = [side.flush for side in list(handle.group_readers.values())]
+        compactor = Compactor(handle.directory, handle.files, handle.clock, retention, file_bytes, syncs)
         return compactor.run(dry_run=dry_run, ratio=ratio, is_over=lambda: is_over() or handle.calls.is_over)
 
 
