@@ -226,6 +226,7 @@ SUITES = (
         "tests/unit/dispatch/test_filtered_groups.py",
         "tests/corruption/test_filtered_groups.py",
     ),
+    _tests("log files", "tests/unit/log/test_log_files.py"),
     _tests("log handlers", "tests/unit/engine/test_log_handlers.py"),
     _tests("owner deaths", "tests/property/test_owner_deaths.py"),
     _tests("who owns", "tests/unit/ownership", "tests/unit/transport/test_endpoint.py"),
