@@ -167,6 +167,12 @@ def test_recoveries_are_crashed_too_at_each_of_their_operations(monkeypatch: pyt
             "receive take commit kill",
             id="a commit in the log finishes a message, and the count of another one is lost",
         ),
+        pytest.param(
+            "used",
+            "every_commit",
+            "part_of_both part abort_both",
+            id="an abort over several queues lets go of a part of one queue's own joint commit, too",
+        ),
     ],
 )
 def test_a_workload_that_was_once_judged_wrongly(beginning: str, policy: str, workload: str) -> None:

@@ -279,7 +279,6 @@ def test_a_side_whose_sync_fails_during_the_copy_lets_no_message_go(
             return copy_live(*args)
 
         monkeypatch.setattr(compactor, "copy_live", with_a_failed_sync)
-        names = handle_of(queue).files.names()
         with pytest.raises((CommitUnknownError, PoisonedError)):
             queue.compact()
-        assert handle_of(queue).files.names() == names
+        assert not any(name.is_merged for name in handle_of(queue).files.names())

@@ -65,10 +65,12 @@ class Several(Retaining):
         self._return("commit_both_again")
 
     def abort_both(self) -> None:
-        """Abort all parts, one by one."""
+        """Abort all parts, one by one; a queue that has any lets go of those of its own joint commit before them."""
         self._open_both()
         self._beside().abort(APPLICATION, self.next_beside, id_prefix=BESIDE)
-        for key in self.parts_beside():
+        beside = self.parts_beside()
+        has_any = any(self.held[key].queue == A for key in beside)
+        for key in [*(self.parts if has_any and self.next_version <= self.next_beside else []), *beside]:
             name = self.held.pop(key).queue
             self._happened({(name, Part.PREPARED): self._in_doubt(name)})
         for name in BOTH:
