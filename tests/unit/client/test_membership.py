@@ -267,6 +267,34 @@ def test_an_owner_that_others_do_not_find_any_more_may_own_again(caplog: pytest.
     assert membership.is_owner
 
 
+class FakeConsumer:
+    """Notes when it has to look after its leases."""
+
+    group = "default"
+
+    def __init__(self, finder: FakeFinder) -> None:
+        self.finder = finder
+        self.was: list[list[str]] = []
+
+    def look_after_leases(self) -> None:
+        self.was.append(list(self.finder.was))
+
+
+@pytest.mark.parametrize("error", [None, StorageError("no such directory")])
+def test_an_owner_that_has_ended_leaves_its_leases_to_its_handle(error: Exception | None) -> None:
+    """Once it has, however it ends: nothing else may happen in this process before another owner ends them."""
+    finder = FakeFinder(FakeOwnerLink(b"1", ANSWER), FakeOwnerLink(b"2", PoisonedError("bad disk")))
+    finder.consumer = consumer = FakeConsumer(finder)  # type: ignore[assignment]
+    finder.error = error
+    membership = Membership(finder)
+    membership.ask(VERB)
+    finder.on_displaced()
+    assert consumer.was == [["displaced"]]
+    with pytest.raises(StorageError if error else PoisonedError):
+        membership.ask(VERB)
+    assert consumer.was[1:] == [["displaced", "failed"]]
+
+
 def test_a_process_that_owns_briefly_lets_the_next_one_own_behind_each_call() -> None:
     """Whether the call returns or raises. A client of another owner stays its client."""
     finder = FakeFinder(FakeOwnerLink(b"1", ANSWER), FakeOwnerLink(b"2", Full()), FakeLink(b"3", ANSWER, ANSWER))

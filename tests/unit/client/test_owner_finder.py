@@ -35,6 +35,8 @@ class Hand:
     def numbers_in_hand(self) -> list[int]:
         return self.numbers
 
+    def look_after_leases(self) -> None: ...
+
     def lose_session(self) -> None:
         self.lost_count += 1
 

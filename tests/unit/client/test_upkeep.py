@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -107,6 +108,25 @@ def test_an_owner_that_does_not_answer_is_told_later() -> None:
     upkeep.answered(THREAD, 1, 0.0)
     wait_until(lambda: membership.told == [Arrived(THREAD, 1)])
     upkeep.stop()
+
+
+def test_an_error_of_any_kind_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, and all is tried again: else no lease of this handle was extended any more."""
+    membership = FakeMembership()
+    membership.on_ask = _fail_once(membership)
+    upkeep = upkeep_of(membership)
+    upkeep.answered(THREAD, 1, 0.0)
+    wait_until(lambda: len(membership.told) == 2)
+    assert "MemoryError" in caplog.text
+    upkeep.stop()
+
+
+def _fail_once(membership: FakeMembership) -> Callable[[], None]:
+    def fail() -> None:
+        membership.on_ask = lambda: None
+        raise MemoryError
+
+    return fail
 
 
 def test_chores_are_done_when_they_are_due() -> None:

@@ -311,10 +311,14 @@ class Membership:
         """Let the next owner in, because a write has failed; return whether this process owned by the link."""
         if not isinstance(link, OwnerLink):
             return False
-        with self._gate:
-            if self._link is link:
-                self._link = None
-                self._finder.abdicate(has_failed=has_failed)
+        try:
+            with self._gate:
+                if self._link is link:
+                    self._link = None
+                    self._finder.abdicate(has_failed=has_failed)
+        finally:
+            if self._finder.consumer is not None:
+                self._finder.consumer.look_after_leases()
         return True
 
     def _step_down(self, *, has_failed: bool) -> None:

@@ -43,6 +43,9 @@ class InHand(Protocol):
     def numbers_in_hand(self) -> list[int]:
         """Return the delivery numbers of what is in hand, or is being taken."""
 
+    def look_after_leases(self) -> None:
+        """Extend what is in use from here on: the owner in this process did so, and has ended."""
+
     def lose_session(self) -> None:
         """Note that all deliveries in hand are stale: the session was found dead."""
 

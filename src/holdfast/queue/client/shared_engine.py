@@ -31,6 +31,7 @@ from holdfast.queue.engine.log_starts import GroupStart, Moved
 from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.log_start import LogStart
+from holdfast.queue.options.put_options import lease_of
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, checked, stored
 from holdfast.queue.owner.reports import report_of
@@ -96,7 +97,13 @@ class SharedEngine(Closing):
         self._producer = SharedProducer(self.membership, self._upkeep, staging, is_synced=is_synced)
         large_payloads = LargePayloads(self.handle.files)
         self._consumer = SharedConsumer(
-            self.membership, self._upkeep, options.group, clock, options.redact, large_payloads
+            self.membership,
+            self._upkeep,
+            options.group,
+            clock,
+            options.redact,
+            large_payloads,
+            lambda: lease_of(settings.values["lease_seconds"]),
         )
         self._finder.consumer = self._consumer
         self.reserving = SharedReservations(self.membership, self._consumer)

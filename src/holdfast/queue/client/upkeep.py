@@ -110,6 +110,9 @@ class Upkeep:
             except HoldfastError as error:
                 logger.debug("the owner could not be told: %s", error)
                 due = time.monotonic() + _TROUBLE_SECONDS
+            except Exception:  # memory, or a bug: leases are extended all the same
+                logger.exception("the owner could not be told, which is tried again")
+                due = time.monotonic() + _TROUBLE_SECONDS
             self._due = due
             seconds = _LINGER_SECONDS if due == math.inf else max(0.0, due - time.monotonic())
             if not self._more.wait(seconds) and due == math.inf and self._may_end():
