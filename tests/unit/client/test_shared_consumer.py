@@ -450,6 +450,25 @@ def test_a_lease_is_extended_at_the_owner_and_here(seconds: float | None, lease:
     assert delivery.expires_at == parts.clock.monotonic() + lease
 
 
+def test_a_delivery_that_is_settled_while_it_is_extended_does_not_come_back() -> None:
+    """A third thread has taken the message again by then."""
+    parts = Parts([b"a"], [b"a"])
+    (former,) = parts.side.receive(1, 1.0)
+    again: list[Delivery] = []
+
+    def settle_meanwhile() -> None:
+        parts.membership.settling = lambda: None
+        former.nack(delay=0)
+        parts.membership._offset = former.offset
+        again.extend(parts.side.receive(1, 1.0))
+
+    parts.membership.settling = settle_meanwhile
+    former.extend(20)
+    again[0].ack()
+    assert again[0].is_settled
+    assert parts.in_hand() == []
+
+
 def test_a_lease_that_runs_out_while_it_is_extended_is_named_to_an_owner_that_begins_meanwhile() -> None:
     """So that owner remembers that it was taken away, and says so."""
     parts = Parts([b"a"])

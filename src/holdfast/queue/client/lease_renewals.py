@@ -77,10 +77,14 @@ class LeaseRenewals:
         return due if not longer else min(due, self._tell_again(longer, now, longest / _RENEWALS))
 
     def extend(self, delivery: Delivery, seconds: float) -> None:
-        """Lease a message for so long from now. Raises what the owner does."""
+        """Lease a message for so long from now. Raises what the owner does.
+
+        If another thread has settled it meanwhile, its message may be in hand again: that delivery keeps its lease.
+        """
         self._extend((delivery,), seconds)
         with self._lock:
-            self._leases.grant((delivery,), seconds)
+            if self._leases.by_offset.get(delivery.offset) is delivery:
+                self._leases.grant((delivery,), seconds)
 
     def renew(self, deliveries: Sequence[Delivery]) -> None:
         """Extend leases, in one request for each length; one that was taken away stays so."""

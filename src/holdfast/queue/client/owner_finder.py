@@ -121,6 +121,9 @@ class OwnerFinder:
         if self.owner is not None and self.owner.is_closing:  # interrupted: the next owner waits for the rest
             self._close_owner()
         if self.owner is not None:  # an interruption came between taking the lock and the use of that
+            if self._session.number == NO_NUMBER:  # or the session before had no more numbers
+                with storage_errors("joining", self._path):
+                    self._admit_to(self.owner.sessions)
             return OwnerLink(self.owner, self._session.number)
         if not self._why_client and not self.owns_briefly:
             return self._own() or self._connect()
