@@ -91,6 +91,7 @@ class MachineLink:
         is_over: Callable[[], bool] = never,
         *,
         again: bool = False,
+        grace: float | None = None,
     ) -> Answer:
         served, lock = self._served, self._machine.lock
         with lock:

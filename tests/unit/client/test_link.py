@@ -211,6 +211,17 @@ def test_an_owner_that_does_not_answer_in_time_is_silent(
     assert server.handler.asked[-1] == (2, VERB)
 
 
+@pytest.mark.parametrize(("seconds", "waited"), [(0.0, r"0\.05 s"), (None, r"0\.1 s")])
+def test_a_handle_that_ends_gives_an_owner_less_time(
+    server: Serving, link: SocketLink, seconds: float | None, waited: str
+) -> None:
+    """So that its end does not wait for one that is stopped; not when it is asked whether it lives, either."""
+    server.handler.reply = lambda request: None
+    with pytest.raises(LinkLostError, match=f"not answered within {waited}") as caught:
+        link.ask(VERB, (), seconds, grace=0.05)
+    assert caught.value.is_silent
+
+
 def _is_hello(request: Any) -> tuple[Done, list[bytes]] | None:
     """Have hellos answered, and nothing else."""
     return (Done({}), []) if isinstance(request, Hello) else None

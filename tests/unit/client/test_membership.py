@@ -43,10 +43,21 @@ class FakeLink:
         self.session = session
         self.answers = list(answers)
         self.asked: list[tuple[Any, bool]] = []
+        self.grace: float | None = None
         self.was: list[str] = []
 
-    def ask(self, request: Any, payloads: Any, seconds: Any, is_over: Any = None, *, again: bool = False) -> Answer:
+    def ask(
+        self,
+        request: Any,
+        payloads: Any,
+        seconds: Any,
+        is_over: Any = None,
+        *,
+        again: bool = False,
+        grace: float | None = None,
+    ) -> Answer:
         self.asked.append((request, again))
+        self.grace = grace
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
@@ -170,6 +181,49 @@ def test_a_put_that_two_successors_did_not_answer_is_unknown_and_its_nonce_is_to
         Membership(FakeFinder(*links, FakeLink(b"4", ANSWER))).ask(PUT)
     assert caught.value.nonce == PUT.nonce
     assert [len(link.asked) for link in links] == [1, 1, 1, 1]
+
+
+def test_an_owner_that_cuts_a_request_off_each_time_gets_it_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that it cannot read would be sent for ever. There is a pause before it is sent once more."""
+    pauses: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    links = [FakeLink(b"1", LOST) for _ in range(module._TIMES_MAX)]
+    with pytest.raises(CommitUnknownError, match="killed"):
+        Membership(FakeFinder(*links, FakeLink(b"1", ANSWER))).ask(PUT)
+    assert [len(link.asked) for link in links] == [1] * module._TIMES_MAX
+    assert len(pauses) == module._TIMES_MAX - 2
+
+
+def test_a_request_that_was_cut_off_by_that_of_another_thread_does_not_count() -> None:
+    """That one has lost the link, and closed its connections."""
+    links = [FakeLink(b"1") for _ in range(module._TIMES_MAX + 1)]
+    membership = Membership(FakeFinder(*links, FakeLink(b"1", ANSWER)))
+
+    def cut_off(link: FakeLink) -> Callable[..., Answer]:
+        def ask(*_: Any, **__: Any) -> Answer:
+            membership._drop(link)  # type: ignore[arg-type]
+            raise LOST
+
+        return ask
+
+    for link in links:
+        link.ask = cut_off(link)  # type: ignore[method-assign]
+    assert membership.ask(PUT) is ANSWER
+
+
+def test_a_handle_that_ends_waits_for_an_owner_for_a_moment_only() -> None:
+    """For one that does not answer as for one that is not found."""
+    link = FakeLink(b"1", *[ANSWER] * 3)
+    membership = Membership(FakeFinder(link))
+    membership.ask(VERB)
+    assert link.grace is None
+    membership.end_soon()
+    membership.ask(VERB)
+    assert link.grace == module.ENDING_SECONDS
+    link.grace = None
+    membership.ask_present(VERB)
+    assert link.grace == module.ENDING_SECONDS
+    assert membership._looks_until <= time.monotonic() + module.ENDING_SECONDS
 
 
 def test_a_prepare_that_no_owner_answers_may_have_happened() -> None:

@@ -879,6 +879,16 @@ def test_a_transaction_does_not_wait_for_its_own_messages() -> None:
         parts.side.receive(1, None, holder)
 
 
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_an_immediate_shutdown_looks_for_an_owner_no_longer_than_an_end_does(timeout: float | None) -> None:
+    """The handle has said how long before: nobody waits for what is left."""
+    parts = Parts([b"a"])
+    parts.membership.look_until(7.0)
+    parts.side.shut_down(timeout, immediate=True)
+    assert parts.membership.looks_until == 7.0
+    assert parts.side._draining.seconds_left() == 0
+
+
 def test_an_immediate_shutdown_gives_back_what_is_in_hand() -> None:
     """And refuses takes at once."""
     parts = Parts([b"a"])

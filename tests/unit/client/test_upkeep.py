@@ -181,6 +181,22 @@ def test_only_one_thread_is_started() -> None:
     assert upkeep._thread is started
 
 
+def test_its_end_does_not_wait_for_an_owner_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the session closes its connection."""
+    monkeypatch.setattr(module, "ENDING_SECONDS", 0.02)
+    membership, asks, ends = FakeMembership(), threading.Event(), threading.Event()
+    membership.on_ask = lambda: (asks.set(), ends.wait(30))
+    upkeep = upkeep_of(membership)
+    upkeep.answered(THREAD, 1, 0.0)
+    assert asks.wait(30)
+    upkeep.stop()
+    thread = upkeep._thread
+    assert thread is not None
+    assert thread.is_alive()
+    ends.set()
+    thread.join()
+
+
 def test_nothing_is_done_behind_the_end() -> None:
     """Neither in a forked child."""
     for end in (Upkeep.stop, Upkeep.forget):

@@ -450,10 +450,11 @@ class SharedConsumer(DeliveriesInHand):
 
     def shut_down(self, timeout: float | None, *, immediate: bool) -> None:
         """Give takers the messages left, then queue.ShutDown."""
-        self._draining.begin(timeout)
         if immediate:
-            ending = self._draining.ending_here(0)
-            self._lifecycle.drain(lambda: ending)  # it is checked under the lock, and asks for nothing
+            ending = self._draining.begin_at_once()
+            self._lifecycle.drain(lambda: ending)
+        else:
+            self._draining.begin(timeout)
         self.wake()
         if immediate:
             self._give_back()  # last: a take that waits must not get it

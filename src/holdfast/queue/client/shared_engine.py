@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +17,7 @@ from holdfast.persistence.compaction.compactor import Compaction
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.client.large_payloads import LargePayloads
-from holdfast.queue.client.membership import ENDING_SECONDS, Membership, ask_verb
+from holdfast.queue.client.membership import Membership, ask_verb
 from holdfast.queue.client.owner_finder import OwnerFinder
 from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.client.shared_producer import SharedProducer
@@ -178,7 +177,7 @@ class SharedEngine(Closing):
 
     def end_soon(self) -> None:
         """Look for an owner for a moment only, from here on: what it is not told comes again with the session's end."""
-        self.membership.look_until(time.monotonic() + ENDING_SECONDS)
+        self.membership.end_soon()
 
     def close(self) -> None:
         """Abort open transactions, give deliveries back, and let the next owner in if this process owns the queue."""
