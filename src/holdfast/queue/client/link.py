@@ -37,6 +37,8 @@ HELLO_SECONDS = 1.0
 GRACE_SECONDS = 30.0
 """How long an owner may take to answer beyond the time that the request itself may wait."""
 
+_BOUND_SECONDS_MAX = 86_400.0
+"""A request that may wait for longer has no bound here: a timeout of a socket ends at 24 days. The owner keeps it."""
 
 RECEIPTS_BYTES_MAX = FRAME_BYTES_MAX // 2
 """Of what one commit acknowledges: puts that do not fit into a frame beside that are staged."""
@@ -328,7 +330,8 @@ class SocketLink:
         again: bool = False,
         grace: float | None = None,
     ) -> Answer:
-        patience = _Patience(seconds, GRACE_SECONDS if grace is None else grace)
+        bound = None if seconds is None or seconds > _BOUND_SECONDS_MAX else seconds
+        patience = _Patience(bound, GRACE_SECONDS if grace is None else grace)
         while (connection := self._connections.take()) is not None:
             try:
                 return self._ask_on(connection, request, payloads, patience, is_over)
