@@ -90,6 +90,7 @@ class FakeFinder:
         self.on_poisoned: Callable[[], object] = lambda: None
         self.on_displaced: Callable[[], object] = lambda: None
         self.owns_briefly = False
+        self.owner: object = None
         self.error: Exception | None = None
 
     def find(self) -> FakeLink | None:
@@ -319,6 +320,19 @@ def test_an_owner_that_others_do_not_find_any_more_may_own_again(caplog: pytest.
     assert "no such directory" in caplog.text
     membership.ask(VERB)
     assert membership.is_owner
+
+
+def test_an_owner_that_an_interruption_has_left_without_a_link_ends_too() -> None:
+    """Others do not find it, or it has failed: nothing else would end it."""
+    finder = FakeFinder()
+    membership = Membership(finder)
+    finder.on_displaced()
+    assert finder.was == []
+    finder.owner = object()
+    finder.on_displaced()
+    finder.on_poisoned()
+    assert finder.was == ["displaced", "failed"]
+    assert not membership.is_owner
 
 
 class FakeConsumer:

@@ -61,6 +61,10 @@ class Finder(Protocol):
     on_displaced: Callable[[], object]
     owns_briefly: bool
 
+    @property
+    def owner(self) -> object:
+        """The owner, if it is this process; else None."""
+
     def find(self) -> Link | None:
         """Return a way to the owner; None if none answers now."""
 
@@ -324,9 +328,12 @@ class Membership:
         link.close()
         return is_first
 
-    def _abdicate(self, link: Link, *, has_failed: bool = True) -> bool:
-        """Let the next owner in, because a write has failed; return whether this process owned by the link."""
-        if not isinstance(link, OwnerLink):
+    def _abdicate(self, link: Link | None, *, has_failed: bool = True) -> bool:
+        """Let the next owner in, because a write has failed; return whether this process owned by the link.
+
+        None: it owns, and an interruption came before there was a link.
+        """
+        if link is not None and not isinstance(link, OwnerLink):
             return False
         try:
             with self._gate:
@@ -341,7 +348,7 @@ class Membership:
     def _step_down(self, *, has_failed: bool) -> None:
         """Let the next owner in, if this process owns the queue: found by the owner, or its call is over."""
         link = self._link
-        if link is not None:
+        if link is not None or self._finder.owner is not None:
             try:
                 self._abdicate(link, has_failed=has_failed)
             except HoldfastError as error:
