@@ -96,10 +96,13 @@ def _no_end() -> None:
     """End a thread that ends by itself: the end of the interpreter waits for it."""
 
 
-def join_thread(thread: threading.Thread | None) -> None:
-    """Wait until a thread has ended, if there is one; not for the caller's own, nor for one that was stopped."""
+def join_thread(thread: threading.Thread | None, seconds: float | None = None) -> None:
+    """Wait until a thread has ended, if there is one; not for the caller's own, nor for one that was stopped.
+
+    At most ``seconds``; None: as long as that takes.
+    """
     if thread is not None and thread is not threading.current_thread() and not sys.is_finalizing():
-        thread.join()
+        thread.join(seconds)
 
 
 def no_thread_error(what: str) -> RetryableError:

@@ -91,6 +91,7 @@ class MachineLink:
         is_over: Callable[[], bool] = never,
         *,
         again: bool = False,
+        grace: float | None = None,
     ) -> Answer:
         served, lock = self._served, self._machine.lock
         with lock:
@@ -181,6 +182,7 @@ class MachineFinder:
         self._has_left = self._has_failed = False
         self.consumer: InHand | None = None
         self.owns_briefly = False
+        self.owner: object = None
         self.on_poisoned: Callable[[], object] = lambda: None
         *_, self.is_new = open_directory(
             storage, path, create=True, settings=HandleSettings(path, options).of_new_queue

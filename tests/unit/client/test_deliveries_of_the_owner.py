@@ -154,6 +154,54 @@ def test_what_is_open_needs_no_upkeep_until_another_process_owns(queue: Persiste
     assert delivery.is_settled
 
 
+@pytest.mark.parametrize("can_own", [True, False])
+def test_what_is_open_stays_with_its_handle_although_another_process_owns(tmp_path: Path, can_own: bool) -> None:
+    """Nothing else happens in the handle meanwhile. One that owns for each call has lost the queue by then."""
+    path = tmp_path / "short"
+    with PersistentQueue(path, mode="shared", can_own=can_own, lease_seconds=0.3, backoff=[0.0]) as queue:
+        queue.put(b"a")
+        with queue.receive(timeout=0) as delivery, PersistentQueue(path, mode="shared") as other:
+            engine_of(other).membership.take_over()
+            with pytest.raises(Empty):
+                other.receive(timeout=1.0)
+        assert delivery.is_settled
+        assert queue.empty()
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_longer_lease_than_that_of_the_group_outlives_its_owner(tmp_path: Path, is_open: bool) -> None:
+    """The next one leases it as the group does, until it is told."""
+    path = tmp_path / "short"
+    with PersistentQueue(path, mode="shared", lease_seconds=0.3, backoff=[0.0]) as queue:
+        queue.put(b"a")
+        delivery = queue.receive(timeout=0)
+        delivery.extend(60)
+        delivery.is_open = is_open
+        with PersistentQueue(path, mode="shared") as other:
+            engine_of(other).membership.take_over()
+            with pytest.raises(Empty):
+                other.receive(timeout=1.0)
+            assert delivery.lease_seconds == 60
+            delivery.ack()
+
+
+def test_upkeep_looks_at_what_was_taken_of_an_owner_that_ended_meanwhile(
+    queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have looked before that was in hand."""
+    consumer, upkeep = engine_of(queue)._consumer, engine_of(queue)._upkeep
+    have_in_hand = consumer.have_in_hand
+
+    def end_meanwhile(*arguments: Any) -> None:
+        succeed(queue)
+        assert upkeep._thread is None
+        have_in_hand(*arguments)
+
+    monkeypatch.setattr(consumer, "have_in_hand", end_meanwhile)
+    queue.receive(timeout=0)
+    wait_until(lambda: upkeep._due < math.inf)
+
+
 def test_what_the_read_side_has_settled_is_not_settled_again(queue: PersistentQueue) -> None:
     """Another thread has acknowledged it, and its handle has not taken note yet."""
     delivery = queue.receive(timeout=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -211,6 +212,17 @@ def test_an_owner_that_does_not_answer_in_time_is_silent(
     assert server.handler.asked[-1] == (2, VERB)
 
 
+@pytest.mark.parametrize(("seconds", "waited"), [(0.0, r"0\.05 s"), (None, r"0\.1 s")])
+def test_a_handle_that_ends_gives_an_owner_less_time(
+    server: Serving, link: SocketLink, seconds: float | None, waited: str
+) -> None:
+    """So that its end does not wait for one that is stopped; not when it is asked whether it lives, either."""
+    server.handler.reply = lambda request: None
+    with pytest.raises(LinkLostError, match=f"not answered within {waited}") as caught:
+        link.ask(VERB, (), seconds, grace=0.05)
+    assert caught.value.is_silent
+
+
 def _is_hello(request: Any) -> tuple[Done, list[bytes]] | None:
     """Have hellos answered, and nothing else."""
     return (Done({}), []) if isinstance(request, Hello) else None
@@ -232,14 +244,15 @@ def test_a_request_without_a_bound_waits_as_long_as_the_owner_lives(
     assert answers == [Done({"count": 7})]
 
 
+@pytest.mark.parametrize("seconds", [None, module._BOUND_SECONDS_MAX + 1, math.inf])
 def test_a_request_without_a_bound_does_not_wait_for_a_stopped_owner(
-    server: Serving, link: SocketLink, monkeypatch: pytest.MonkeyPatch
+    server: Serving, link: SocketLink, monkeypatch: pytest.MonkeyPatch, seconds: float | None
 ) -> None:
-    """One that greets no other connection; the request may have been done."""
+    """One that greets no other connection; the request may have been done. More than a day is no bound."""
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.05)
     server.handler.reply = lambda request: None
     with pytest.raises(LinkLostError, match=r"not answered within 0\.1 s") as caught:
-        link.ask(VERB, (), None)
+        link.ask(VERB, (), seconds)
     assert (caught.value.was_sent, caught.value.is_silent) == (True, True)
 
 

@@ -43,10 +43,21 @@ class FakeLink:
         self.session = session
         self.answers = list(answers)
         self.asked: list[tuple[Any, bool]] = []
+        self.grace: float | None = None
         self.was: list[str] = []
 
-    def ask(self, request: Any, payloads: Any, seconds: Any, is_over: Any = None, *, again: bool = False) -> Answer:
+    def ask(
+        self,
+        request: Any,
+        payloads: Any,
+        seconds: Any,
+        is_over: Any = None,
+        *,
+        again: bool = False,
+        grace: float | None = None,
+    ) -> Answer:
         self.asked.append((request, again))
+        self.grace = grace
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
@@ -79,6 +90,7 @@ class FakeFinder:
         self.on_poisoned: Callable[[], object] = lambda: None
         self.on_displaced: Callable[[], object] = lambda: None
         self.owns_briefly = False
+        self.owner: object = None
         self.error: Exception | None = None
 
     def find(self) -> FakeLink | None:
@@ -170,6 +182,49 @@ def test_a_put_that_two_successors_did_not_answer_is_unknown_and_its_nonce_is_to
         Membership(FakeFinder(*links, FakeLink(b"4", ANSWER))).ask(PUT)
     assert caught.value.nonce == PUT.nonce
     assert [len(link.asked) for link in links] == [1, 1, 1, 1]
+
+
+def test_an_owner_that_cuts_a_request_off_each_time_gets_it_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that it cannot read would be sent for ever. There is a pause before it is sent once more."""
+    pauses: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    links = [FakeLink(b"1", LOST) for _ in range(module._TIMES_MAX)]
+    with pytest.raises(CommitUnknownError, match="killed"):
+        Membership(FakeFinder(*links, FakeLink(b"1", ANSWER))).ask(PUT)
+    assert [len(link.asked) for link in links] == [1] * module._TIMES_MAX
+    assert len(pauses) == module._TIMES_MAX - 2
+
+
+def test_a_request_that_was_cut_off_by_that_of_another_thread_does_not_count() -> None:
+    """That one has lost the link, and closed its connections."""
+    links = [FakeLink(b"1") for _ in range(module._TIMES_MAX + 1)]
+    membership = Membership(FakeFinder(*links, FakeLink(b"1", ANSWER)))
+
+    def cut_off(link: FakeLink) -> Callable[..., Answer]:
+        def ask(*_: Any, **__: Any) -> Answer:
+            membership._drop(link)  # type: ignore[arg-type]
+            raise LOST
+
+        return ask
+
+    for link in links:
+        link.ask = cut_off(link)  # type: ignore[method-assign]
+    assert membership.ask(PUT) is ANSWER
+
+
+def test_a_handle_that_ends_waits_for_an_owner_for_a_moment_only() -> None:
+    """For one that does not answer as for one that is not found."""
+    link = FakeLink(b"1", *[ANSWER] * 3)
+    membership = Membership(FakeFinder(link))
+    membership.ask(VERB)
+    assert link.grace is None
+    membership.end_soon()
+    membership.ask(VERB)
+    assert link.grace == module.ENDING_SECONDS
+    link.grace = None
+    membership.ask_present(VERB)
+    assert link.grace == module.ENDING_SECONDS
+    assert membership._looks_until <= time.monotonic() + module.ENDING_SECONDS
 
 
 def test_a_prepare_that_no_owner_answers_may_have_happened() -> None:
@@ -265,6 +320,47 @@ def test_an_owner_that_others_do_not_find_any_more_may_own_again(caplog: pytest.
     assert "no such directory" in caplog.text
     membership.ask(VERB)
     assert membership.is_owner
+
+
+def test_an_owner_that_an_interruption_has_left_without_a_link_ends_too() -> None:
+    """Others do not find it, or it has failed: nothing else would end it."""
+    finder = FakeFinder()
+    membership = Membership(finder)
+    finder.on_displaced()
+    assert finder.was == []
+    finder.owner = object()
+    finder.on_displaced()
+    finder.on_poisoned()
+    assert finder.was == ["displaced", "failed"]
+    assert not membership.is_owner
+
+
+class FakeConsumer:
+    """Notes when it has to look after its leases."""
+
+    group = "default"
+
+    def __init__(self, finder: FakeFinder) -> None:
+        self.finder = finder
+        self.was: list[list[str]] = []
+
+    def look_after_leases(self) -> None:
+        self.was.append(list(self.finder.was))
+
+
+@pytest.mark.parametrize("error", [None, StorageError("no such directory")])
+def test_an_owner_that_has_ended_leaves_its_leases_to_its_handle(error: Exception | None) -> None:
+    """Once it has, however it ends: nothing else may happen in this process before another owner ends them."""
+    finder = FakeFinder(FakeOwnerLink(b"1", ANSWER), FakeOwnerLink(b"2", PoisonedError("bad disk")))
+    finder.consumer = consumer = FakeConsumer(finder)  # type: ignore[assignment]
+    finder.error = error
+    membership = Membership(finder)
+    membership.ask(VERB)
+    finder.on_displaced()
+    assert consumer.was == [["displaced"]]
+    with pytest.raises(StorageError if error else PoisonedError):
+        membership.ask(VERB)
+    assert consumer.was[1:] == [["displaced", "failed"]]
 
 
 def test_a_process_that_owns_briefly_lets_the_next_one_own_behind_each_call() -> None:

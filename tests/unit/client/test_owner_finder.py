@@ -35,6 +35,8 @@ class Hand:
     def numbers_in_hand(self) -> list[int]:
         return self.numbers
 
+    def look_after_leases(self) -> None: ...
+
     def lose_session(self) -> None:
         self.lost_count += 1
 
@@ -82,6 +84,19 @@ def test_an_owner_that_an_interruption_has_left_behind_is_found_again(make: Make
     owner = finder.owner
     assert isinstance(finder.find(), OwnerLink)
     assert finder.owner is owner
+
+
+def test_an_owner_whose_session_has_no_more_numbers_has_another_one(make: Make) -> None:
+    """Its own sessions know that one too."""
+    finder = make()
+    link = finder.find()
+    assert link is not None
+    finder.begin_session()
+    again = finder.find()
+    assert isinstance(again, OwnerLink)
+    assert again.session not in (0, link.session)
+    assert finder.owner is not None
+    assert finder.owner.sessions.is_alive(again.session)
 
 
 def test_an_owner_that_cannot_open_the_queue_lets_the_next_one_in(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ class _Asked(Membership):
 def _consumer(membership: _Asked, upkeep: Upkeep) -> SharedConsumer:
     """Return a consumer that has nothing to read from the log."""
     none = LargePayloads(None)  # type: ignore[arg-type]
-    return SharedConsumer(membership, upkeep, "default", SystemClock(), None, none)
+    return SharedConsumer(membership, upkeep, "default", SystemClock(), None, none, lambda: 30.0)
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "release"])

@@ -138,8 +138,17 @@ class Parts:
         self.membership.batches = list(batches)
         self.clock = FakeClock()
         self.upkeep = FakeUpkeep()
+        self.group_seconds = LEASE
         large = LargePayloads(None)  # type: ignore[arg-type]  # none is large
-        self.side = SharedConsumer(self.membership, self.upkeep, "g", self.clock, None, large)  # type: ignore[arg-type]
+        self.side = SharedConsumer(
+            self.membership,  # type: ignore[arg-type]
+            self.upkeep,  # type: ignore[arg-type]
+            "g",
+            self.clock,
+            None,
+            large,
+            lambda: self.group_seconds,
+        )
 
     def in_hand(self) -> list[int]:
         """The offsets that are in hand here."""
@@ -220,6 +229,30 @@ def test_a_take_without_an_answer_is_given_up(error: BaseException) -> None:
     assert given_up == [Verb("g", {"verb": "give_up", "number": 7 << 32 | 1})]
 
 
+def test_a_take_of_a_session_found_dead_is_given_up_by_no_owner_and_keeps_no_lease_from_being_extended() -> None:
+    """All of that session was given back. What an owner refuses for another reason comes behind the leases."""
+    parts = Parts([b"a"], RetryableError("no answer"))
+    (opened,) = parts.side.receive(1, 1.0)
+    with pytest.raises(RetryableError):
+        parts.side.receive(1, 1.0)
+    opened.is_open = True
+    parts.clock.advance(LEASE / 2)
+    ask, errors = parts.membership.ask, [RetryableError("no answer"), SessionLostError("dead")]
+
+    def refuse(request: Any, *rest: Any) -> Answer:
+        answer = ask(request, *rest)
+        if isinstance(request, Verb):
+            raise errors.pop(0)
+        return answer
+
+    parts.membership.ask = refuse  # type: ignore[method-assign]
+    with pytest.raises(RetryableError):
+        parts.side.do_due(100.0)
+    assert parts.membership.settled == [("extend", [0])]
+    assert parts.side.do_due(100.0) < math.inf
+    assert (parts.side._given_up, errors) == ([], [])
+
+
 def test_a_take_that_was_broken_off_is_given_up_too() -> None:
     """Its answer may have been on its way."""
     parts = Parts()
@@ -255,6 +288,7 @@ class OwnQueue:
 
     def __init__(self, *batches: list[bytes]) -> None:
         self.batches = list(batches)
+        self.parted: list[Delivery] = []
 
     def group(self, name: str) -> OwnQueue:
         return self
@@ -262,8 +296,9 @@ class OwnQueue:
     def ack_same(self, deliveries: object) -> bool:
         return False
 
-    def part_with(self, group: str, deliveries: object) -> None:
+    def part_with(self, group: str, deliveries: Sequence[Delivery]) -> None:
         """Lease nothing: it has handed these out to no one else."""
+        self.parted += deliveries
 
     def fetch(self, count_max: int, is_over: Callable[[], bool]) -> list[bytes]:
         if not self.batches:
@@ -413,6 +448,25 @@ def test_a_lease_is_extended_at_the_owner_and_here(seconds: float | None, lease:
     delivery.extend(seconds)
     assert parts.membership.asked[-1].seconds == lease
     assert delivery.expires_at == parts.clock.monotonic() + lease
+
+
+def test_a_delivery_that_is_settled_while_it_is_extended_does_not_come_back() -> None:
+    """A third thread has taken the message again by then."""
+    parts = Parts([b"a"], [b"a"])
+    (former,) = parts.side.receive(1, 1.0)
+    again: list[Delivery] = []
+
+    def settle_meanwhile() -> None:
+        parts.membership.settling = lambda: None
+        former.nack(delay=0)
+        parts.membership._offset = former.offset
+        again.extend(parts.side.receive(1, 1.0))
+
+    parts.membership.settling = settle_meanwhile
+    former.extend(20)
+    again[0].ack()
+    assert again[0].is_settled
+    assert parts.in_hand() == []
 
 
 def test_a_lease_that_runs_out_while_it_is_extended_is_named_to_an_owner_that_begins_meanwhile() -> None:
@@ -612,6 +666,46 @@ def test_leases_of_different_lengths_are_extended_by_a_request_each() -> None:
     assert sorted(parts.membership.settled) == [("extend", each) for each in ([0], [0, 1, 2], [1], [2], [3])]
 
 
+def test_a_lease_in_use_is_extended_before_another_owner_would_end_it() -> None:
+    """One that begins leases it as the group does, however long the delivery was leased for."""
+    parts = Parts([b"a"])
+    parts.group_seconds = LEASE / 10
+    (opened,) = parts.side.receive(1, 1.0)
+    assert parts.upkeep.at - time.monotonic() <= LEASE / 20
+    opened.is_open = True
+    assert parts.side.do_due(100.0) == pytest.approx(100.0 + LEASE / 30)
+    parts.clock.advance(LEASE / 30)
+    assert parts.side.do_due(100.0) == pytest.approx(100.0 + LEASE / 30)
+    assert [(each.verb, each.seconds) for each in parts.membership.asked[1:]] == [("extend", LEASE)]
+
+
+def test_an_owner_is_told_again_of_a_longer_lease_than_that_of_the_group() -> None:
+    """Another one may have begun. What is left of the lease stays the same, until the group's is as long."""
+    parts = Parts([b"a", b"b"])
+    deliveries = parts.side.receive(2, 1.0)
+    parts.group_seconds = LEASE / 10
+    ends_at = deliveries[0].expires_at
+    parts.clock.advance(10)
+    assert parts.side.do_due(100.0) == 100.0 + LEASE / 30
+    assert parts.side.do_due(100.0 + LEASE / 40) == 100.0 + LEASE / 30
+    told = parts.membership.asked[1:]
+    assert [([at for _, at in each.receipts], each.seconds) for each in told] == [([0, 1], pytest.approx(20.0))]
+    assert {(each.lease_seconds, each.expires_at) for each in deliveries} == {(LEASE, ends_at)}
+    parts.clock.advance(18)
+    assert parts.side.do_due(118.0) == 119.0
+    assert len(parts.membership.asked) == 2
+
+
+def test_what_is_told_again_is_another_object_of_an_owner_in_this_process() -> None:
+    """Else it would take what is left for the length of the lease."""
+    parts = Parts([b"a"])
+    (delivery,) = parts.side.receive(1, 1.0)
+    parts.group_seconds = LEASE / 10
+    parts.membership.own_queue = own = OwnQueue()
+    parts.side.do_due(100.0)
+    assert own.parted == [delivery]
+
+
 def test_deadlines_of_transactions_are_called_by_upkeep() -> None:
     """Or by the next take."""
     parts = Parts()
@@ -783,6 +877,16 @@ def test_a_transaction_does_not_wait_for_its_own_messages() -> None:
     parts.side.shut_down(100.0, immediate=False)
     with pytest.raises(ShutDown):
         parts.side.receive(1, None, holder)
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_an_immediate_shutdown_looks_for_an_owner_no_longer_than_an_end_does(timeout: float | None) -> None:
+    """The handle has said how long before: nobody waits for what is left."""
+    parts = Parts([b"a"])
+    parts.membership.look_until(7.0)
+    parts.side.shut_down(timeout, immediate=True)
+    assert parts.membership.looks_until == 7.0
+    assert parts.side._draining.seconds_left() == 0
 
 
 def test_an_immediate_shutdown_gives_back_what_is_in_hand() -> None:

@@ -12,16 +12,20 @@ from threading import Thread
 import pytest
 
 from holdfast import (
+    CommitUnknownError,
     CorruptionError,
     DiskFullError,
     FlushPolicy,
     PersistentQueue,
+    PoisonedError,
     Put,
     RecordTooLargeError,
     RetryableError,
+    StorageError,
 )
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.queue.client.link import Answer
+from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.staging import STAGED_BYTES, Staging
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.producer.waiting_batches import WaitingBatches
@@ -196,6 +200,36 @@ def test_a_file_that_cannot_be_written_is_removed(
     monkeypatch.setattr(BatchFileWriter, "add_many", full)
     with pytest.raises(DiskFullError):
         client.put(ADOPTED)
+    assert staged_files(path) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"),
+    [
+        (KeyboardInterrupt(), True),
+        (MemoryError(), True),
+        (CommitUnknownError("no answer"), True),
+        (PoisonedError("bad disk"), True),
+        (StorageError("bad disk"), False),
+        (Full(), False),
+    ],
+    ids=repr,
+)
+def test_a_file_that_an_owner_may_be_taking_over_is_left_to_the_next_opening(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, stays: bool
+) -> None:
+    """An owner that does not find it any more, in the middle of that, is poisoned."""
+
+    def fail(*args: object) -> None:
+        raise error
+
+    with PersistentQueue(path, mode="shared"), PersistentQueue(path, mode="shared", can_own=False) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(Membership, "ask", fail)
+            with pytest.raises(type(error)):
+                client.put(LARGE + b"x")
+        assert len(staged_files(path)) == stays
+    PersistentQueue(path, mode="exclusive").close()
     assert staged_files(path) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -109,6 +110,25 @@ def test_an_owner_that_does_not_answer_is_told_later() -> None:
     upkeep.stop()
 
 
+def test_an_error_of_any_kind_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, and all is tried again: else no lease of this handle was extended any more."""
+    membership = FakeMembership()
+    membership.on_ask = _fail_once(membership)
+    upkeep = upkeep_of(membership)
+    upkeep.answered(THREAD, 1, 0.0)
+    wait_until(lambda: len(membership.told) == 2)
+    assert "MemoryError" in caplog.text
+    upkeep.stop()
+
+
+def _fail_once(membership: FakeMembership) -> Callable[[], None]:
+    def fail() -> None:
+        membership.on_ask = lambda: None
+        raise MemoryError
+
+    return fail
+
+
 def test_chores_are_done_when_they_are_due() -> None:
     """And at each wake-up."""
     upkeep, chores = upkeep_of(FakeMembership()), FakeChores(time.monotonic() + 0.05)
@@ -159,6 +179,22 @@ def test_only_one_thread_is_started() -> None:
     upkeep._lock = Racing()  # type: ignore[assignment]
     upkeep.wake()
     assert upkeep._thread is started
+
+
+def test_its_end_does_not_wait_for_an_owner_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the session closes its connection."""
+    monkeypatch.setattr(module, "ENDING_SECONDS", 0.02)
+    membership, asks, ends = FakeMembership(), threading.Event(), threading.Event()
+    membership.on_ask = lambda: (asks.set(), ends.wait(30))
+    upkeep = upkeep_of(membership)
+    upkeep.answered(THREAD, 1, 0.0)
+    assert asks.wait(30)
+    upkeep.stop()
+    thread = upkeep._thread
+    assert thread is not None
+    assert thread.is_alive()
+    ends.set()
+    thread.join()
 
 
 def test_nothing_is_done_behind_the_end() -> None:

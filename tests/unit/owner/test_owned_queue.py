@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from msgspec.structs import replace
 
 from holdfast import (
     ClosedError,
@@ -16,8 +19,8 @@ from holdfast import (
     UsageError,
 )
 from holdfast.queue.engine import consumer_lag
-from holdfast.queue.protocol.messages import Settle, Take, Verb
-from support.owners.served import GROUP, Client, Served
+from holdfast.queue.protocol.messages import AnyRequest, Settle, Take, Verb
+from support.owners.served import GROUP, Client, Served, put
 from support.storages.refusals import refusing
 
 
@@ -105,6 +108,31 @@ def test_a_forked_child_has_nothing(served: Served, client: Client) -> None:
         side.receive(1, 0)
     with pytest.raises(ForkedError):
         served.queue.write_side.put(b"x", b"", 0)
+
+
+# -- Putting ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [lambda _: replace(put(3), headers={2: b"h"}), lambda client: replace(client.committing(3), headers={5: b"h"})],
+    ids=["a put", "a commit"],
+)
+def test_headers_of_no_message_are_refused(
+    served: Served, client: Client, request_of: Callable[[Client], AnyRequest]
+) -> None:
+    """The log would have a hole of their size."""
+    end = served.queue.write_side.next_offset
+    with pytest.raises(UsageError, match="a batch of 2 messages has none with the number"):
+        client.ask(request_of(client), [b"c", b"d"])
+    assert served.queue.write_side.next_offset == end
+    client.put(4, b"e")
+
+
+def test_a_put_without_messages_is_refused(client: Client) -> None:
+    """No client of this version sends one."""
+    with pytest.raises(UsageError, match="one message at least"):
+        client.put(3)
 
 
 # -- Deliveries ------------------------------------------------------------------------------------------------------

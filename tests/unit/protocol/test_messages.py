@@ -64,6 +64,17 @@ def test_a_request_comes_back(request_: AnyRequest) -> None:
     assert decode_request(encode(request_)) == request_
 
 
+def test_text_that_is_no_utf_8_is_sent_with_escapes() -> None:
+    """Wherever it is; other fields come as they are."""
+    text, escaped = "caf\udce9", r"caf\udce9"
+    settle = Settle("default", "reject", [(1, 0)], None, ("rejected", text, "", text))
+    assert decode_request(encode(settle)) == Settle(
+        "default", "reject", [(1, 0)], None, ("rejected", escaped, "", escaped)
+    )
+    verb = Verb("", {"verb": "pause", text: [text, b"\xe9", 7], "until_ns": None})
+    assert decode_request(encode(verb)) == Verb("", {"verb": "pause", escaped: [escaped, b"\xe9", 7], "until_ns": None})
+
+
 @pytest.mark.parametrize("reply", REPLIES, ids=name_of)
 def test_a_reply_comes_back(reply: AnyReply) -> None:
     """Whatever its fields."""

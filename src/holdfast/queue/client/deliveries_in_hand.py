@@ -21,6 +21,7 @@ from holdfast.persistence.log.log_reader import Record
 from holdfast.queue.client.upkeep import Upkeep
 from holdfast.queue.dispatch.delivery import Delivery, Holder, Leases
 from holdfast.queue.engine.ports import Receipt
+from holdfast.queue.protocol.messages import SessionLostError
 from holdfast.queue.threads.lifecycle import Lifecycle
 
 UNCLAIMED_SECONDS = 0.1
@@ -44,6 +45,7 @@ class DeliveriesInHand:
         self._leases = Leases(clock.monotonic)
         self._lifecycle = Lifecycle()
         self._taking: set[int] = set()
+        self._given_up: list[int] = []
         self._settling: dict[object, Sequence[Delivery]] = {}
         self._ahead: deque[tuple[Delivery, float]] = deque()
 
@@ -115,6 +117,11 @@ class DeliveriesInHand:
             in_hand = chain(self._leases.by_offset.values(), *list(self._settling.values()))
             return list({*self._taking, *(each.number for each in in_hand)})
 
+    def look_after_leases(self) -> None:
+        """Have upkeep look at the leases: the read side of this process did, and has closed."""
+        if self._leases.by_offset:
+            self._upkeep.wake()
+
     @contextmanager
     def settling(self, deliveries: Sequence[Delivery]) -> Iterator[None]:
         """Have an owner that begins inside leave these with this handle: it asks for what becomes of them."""
@@ -146,6 +153,20 @@ class DeliveriesInHand:
                 not each.is_settled and (holder is None or each.holder is not holder)
                 for each in self._leases.by_offset.values()
             )
+
+    # -- Takes without an answer -------------------------------------------------------------------------------------
+
+    def give_up(self, number: int) -> None:
+        """Have upkeep give up a take: its messages may be in hand at the owner."""
+        self._given_up.append(number)
+        self._upkeep.wake()
+
+    def tell_given_up(self, give_up: Callable[[int], object]) -> None:
+        """Have the owner give up these takes, by ``give_up``. Raises as that."""
+        while self._given_up:
+            with suppress(SessionLostError):  # all that the session before had in hand is given back
+                give_up(self._given_up[-1])
+            self._given_up.pop()
 
     # -- Taken ahead -------------------------------------------------------------------------------------------------
 

@@ -37,6 +37,8 @@ HELLO_SECONDS = 1.0
 GRACE_SECONDS = 30.0
 """How long an owner may take to answer beyond the time that the request itself may wait."""
 
+_BOUND_SECONDS_MAX = 86_400.0
+"""A request that may wait for longer has no bound here: a timeout of a socket ends at 24 days. The owner keeps it."""
 
 RECEIPTS_BYTES_MAX = FRAME_BYTES_MAX // 2
 """Of what one commit acknowledges: puts that do not fit into a frame beside that are staged."""
@@ -65,6 +67,18 @@ class Answer(NamedTuple):
     reply: AnyReply
     payloads: Sequence[bytes]
     is_kept: bool
+
+
+class _Patience(NamedTuple):
+    """How long a request itself may wait, None: for ever; and how long its owner may take beyond that. In seconds."""
+
+    seconds: float | None
+    grace: float
+
+    @property
+    def total(self) -> float:
+        """How long to wait before anything else is done."""
+        return self.grace if self.seconds is None else self.seconds + self.grace
 
 
 def never() -> bool:
@@ -99,6 +113,7 @@ class Link(Protocol):
         is_over: Callable[[], bool] = never,
         *,
         again: bool = False,
+        grace: float | None = None,
     ) -> Answer:
         """Have a request done.
 
@@ -112,6 +127,8 @@ class Link(Protocol):
             Whether a wait for messages has become pointless; checked at :meth:`wake`.
         again : bool
             Whether an owner may have done it before.
+        grace : float or None, seconds
+            How long an owner in another process may take beyond that time; None: :data:`GRACE_SECONDS`.
 
         Raises
         ------
@@ -165,6 +182,7 @@ class OwnerLink:
         is_over: Callable[[], bool] = never,
         *,
         again: bool = False,
+        grace: float | None = None,
     ) -> Answer:
         try:
             reply, found = self._owner.perform(self.session, request, payloads, is_over)
@@ -292,7 +310,7 @@ class SocketLink:
         connection = Connection(sock)
         self._connections.add(connection)
         try:
-            reply = self._exchange(connection, self._hello, (), seconds).reply
+            reply = self._exchange(connection, self._hello, (), _Patience(0.0, seconds)).reply
         except (LinkLostError, RetryableError) as error:  # a successor may listen there, which refuses the epoch
             connection.close()
             raise LinkLostError(str(error), was_sent=False) from error
@@ -310,8 +328,10 @@ class SocketLink:
         is_over: Callable[[], bool] = never,
         *,
         again: bool = False,
+        grace: float | None = None,
     ) -> Answer:
-        patience = None if seconds is None else seconds + GRACE_SECONDS
+        bound = None if seconds is None or seconds > _BOUND_SECONDS_MAX else seconds
+        patience = _Patience(bound, GRACE_SECONDS if grace is None else grace)
         while (connection := self._connections.take()) is not None:
             try:
                 return self._ask_on(connection, request, payloads, patience, is_over)
@@ -329,7 +349,7 @@ class SocketLink:
         connection: Connection,
         request: AnyRequest,
         payloads: Sequence[bytes],
-        patience: float | None,
+        patience: _Patience,
         is_over: Callable[[], bool],
     ) -> Answer:
         try:
@@ -347,7 +367,7 @@ class SocketLink:
             self._connections.give_back(connection)
 
     def _exchange(
-        self, connection: Connection, request: AnyRequest, payloads: Sequence[bytes], seconds: float | None
+        self, connection: Connection, request: AnyRequest, payloads: Sequence[bytes], patience: _Patience
     ) -> Answer:
         request_id = connection.next_id()
         try:
@@ -365,16 +385,16 @@ class SocketLink:
             # an owner in this process would have taken it, a moment ago; and the next attempt stages it
             raise RetryableError(f"this process does not own the queue any more ({error}): try again") from error
         try:
-            frame: Frame | None = connection.ask(request_id, buffers, GRACE_SECONDS if seconds is None else seconds)
+            frame: Frame | None = connection.ask(request_id, buffers, patience.total)
         except ConnectionLostError as error:
             raise LinkLostError(str(error), was_sent=error.was_sent) from error
         except TimeoutError as error:
-            if seconds is not None:
+            if patience.seconds is not None:
                 connection.close()
-                raise _silent(seconds) from error
+                raise _silent(patience.total) from error
             frame = None
         while frame is None:
-            frame = self._wait_on(connection, request_id)
+            frame = self._wait_on(connection, request_id, patience.grace)
         reply = decode_reply(frame.body)
         if isinstance(reply, Refused):
             raise from_text(reply.text)
@@ -384,21 +404,21 @@ class SocketLink:
                 self._known_end = max(end, self._known_end)
         return Answer(reply, frame.payloads, is_kept=True)
 
-    def _wait_on(self, connection: Connection, request_id: int) -> Frame | None:
+    def _wait_on(self, connection: Connection, request_id: int, grace: float) -> Frame | None:
         """Wait on for an answer without a bound, if the owner lives; None: look again whether it does."""
         try:
-            other, _ = self._connect(GRACE_SECONDS)
+            other, _ = self._connect(grace)
             self._connections.give_back(other)
         except LinkLostError as error:
             connection.close()
-            raise _silent(2 * GRACE_SECONDS) from error
+            raise _silent(2 * grace) from error
         except SessionLostError:  # it lives; this connection has its session from before
             pass
         except BaseException:
             connection.close()
             raise
         try:
-            return connection.wait(request_id, GRACE_SECONDS)
+            return connection.wait(request_id, grace)
         except ConnectionLostError as error:
             raise LinkLostError(str(error), was_sent=error.was_sent) from error
         except TimeoutError:

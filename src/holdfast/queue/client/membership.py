@@ -42,6 +42,9 @@ cannot tell comes again, once its session has ended."""
 OWNERS_MAX = 3
 """To how many owners a request is sent at most: the first one, and two successors."""
 
+_TIMES_MAX = 3
+"""How often at most a request is sent to one owner, which has cut the connection off each time."""
+
 _PAUSE_SECONDS_MIN = 0.001
 _PAUSE_SECONDS_MAX = 0.05
 
@@ -57,6 +60,10 @@ class Finder(Protocol):
     on_poisoned: Callable[[], object]
     on_displaced: Callable[[], object]
     owns_briefly: bool
+
+    @property
+    def owner(self) -> object:
+        """The owner, if it is this process; else None."""
 
     def find(self) -> Link | None:
         """Return a way to the owner; None if none answers now."""
@@ -93,6 +100,7 @@ class Membership:
         self._was_found = False
         self._refusal: Callable[[], Exception] | None = None
         self._looks_until = math.inf
+        self._grace: float | None = None
         self._look_count = 0
         self._counts = count(1)
         finder.on_poisoned = partial(self._step_down, has_failed=True)
@@ -188,12 +196,12 @@ class Membership:
         queue.Empty, queue.Full, HoldfastError
             The owner's.
         """
-        sent_to: dict[bytes, int] = {}
+        sent_to: dict[bytes, list[int]] = {}
         try:
             while True:
                 link = (not sent_to and self._link) or self._link_for(request, sent_to)
                 try:
-                    return link.ask(request, payloads, seconds, is_over, again=bool(sent_to))
+                    return link.ask(request, payloads, seconds, is_over, again=bool(sent_to), grace=self._grace)
                 except (LinkLostError, CommitUnknownError, PoisonedError) as error:
                     self._end(link, request, error, sent_to)
         finally:
@@ -207,7 +215,7 @@ class Membership:
         """
         link = self._link
         try:
-            return None if link is None else _result_of(link.ask(verb, (), seconds))
+            return None if link is None else _result_of(link.ask(verb, (), seconds, grace=self._grace))
         except LinkLostError as error:
             if error.is_silent:
                 raise _unanswered(verb, error) from error
@@ -233,7 +241,7 @@ class Membership:
             if self._finder.owns_briefly:
                 self._step_down(has_failed=False)
 
-    def _link_for(self, request: AnyRequest, sent_to: dict[bytes, int]) -> Link:
+    def _link_for(self, request: AnyRequest, sent_to: dict[bytes, list[int]]) -> Link:
         """Return the way to the owner; raise if a request that was sent can have no answer any more."""
         try:
             link = self._link or self._find()
@@ -241,18 +249,24 @@ class Membership:
             if sent_to:
                 raise _unanswered(request, error) from error
             raise
-        if sent_to and link.session not in sent_to.values():
+        if sent_to and not any(link.session in sessions for sessions in sent_to.values()):
             raise _unanswered(request, SessionLostError("its session was found dead, and another one has begun"))
         return link
 
-    def _end(self, link: Link, request: AnyRequest, error: Exception, sent_to: dict[bytes, int]) -> None:
-        """Part with an owner that has ended or failed; raise unless the request may be sent to the next one."""
+    def _end(self, link: Link, request: AnyRequest, error: Exception, sent_to: dict[bytes, list[int]]) -> None:
+        """Part with an owner that has ended or failed; raise unless the request may be sent to the next one.
+
+        ``sent_to``: the sessions for which it was sent, by the owner.
+        """
         if isinstance(error, LinkLostError):
-            self._drop(link)
-            if error.was_sent:
-                sent_to[link.epoch] = link.session
-            if error.is_silent or len(sent_to) >= OWNERS_MAX:
+            is_first = self._drop(link)
+            sent = sent_to.setdefault(link.epoch, []) if error.was_sent else []
+            if error.was_sent and (is_first or not sent):  # else another thread's request was cut off, and this by that
+                sent.append(link.session)
+            if error.is_silent or len(sent_to) >= OWNERS_MAX or len(sent) >= _TIMES_MAX:
                 raise _unanswered(request, error) from error
+            if len(sent) > 1:
+                time.sleep(_PAUSE_SECONDS_MAX)
             return
         is_own = self._abdicate(link)
         if isinstance(error, CommitUnknownError) and isinstance(request, Put | Commit):
@@ -266,6 +280,11 @@ class Membership:
     def look_until(self, at: float) -> None:
         """Look for an owner until this monotonic time, and behind it once for each request: the handle ends."""
         self._looks_until = at
+
+    def end_soon(self) -> None:
+        """Look for an owner, or wait for one that does not answer, for a moment only from here on."""
+        self._grace = ENDING_SECONDS
+        self.look_until(time.monotonic() + ENDING_SECONDS)
 
     def _find(self) -> Link:
         """Find the owner. One thread at a time looks, and threads that wait meanwhile take that for their own look."""
@@ -300,27 +319,36 @@ class Membership:
             raise self._finder.not_found()
         return link
 
-    def _drop(self, link: Link) -> None:
-        """Forget a link that is lost."""
+    def _drop(self, link: Link) -> bool:
+        """Forget a link that is lost; return whether this is the first to find that."""
         with self._gate:
-            if self._link is link:
+            is_first = self._link is link
+            if is_first:
                 self._link = None
         link.close()
+        return is_first
 
-    def _abdicate(self, link: Link, *, has_failed: bool = True) -> bool:
-        """Let the next owner in, because a write has failed; return whether this process owned by the link."""
-        if not isinstance(link, OwnerLink):
+    def _abdicate(self, link: Link | None, *, has_failed: bool = True) -> bool:
+        """Let the next owner in, because a write has failed; return whether this process owned by the link.
+
+        None: it owns, and an interruption came before there was a link.
+        """
+        if link is not None and not isinstance(link, OwnerLink):
             return False
-        with self._gate:
-            if self._link is link:
-                self._link = None
-                self._finder.abdicate(has_failed=has_failed)
+        try:
+            with self._gate:
+                if self._link is link:
+                    self._link = None
+                    self._finder.abdicate(has_failed=has_failed)
+        finally:
+            if self._finder.consumer is not None:
+                self._finder.consumer.look_after_leases()
         return True
 
     def _step_down(self, *, has_failed: bool) -> None:
         """Let the next owner in, if this process owns the queue: found by the owner, or its call is over."""
         link = self._link
-        if link is not None:
+        if link is not None or self._finder.owner is not None:
             try:
                 self._abdicate(link, has_failed=has_failed)
             except HoldfastError as error:

@@ -43,6 +43,9 @@ class InHand(Protocol):
     def numbers_in_hand(self) -> list[int]:
         """Return the delivery numbers of what is in hand, or is being taken."""
 
+    def look_after_leases(self) -> None:
+        """Extend what is in use from here on: the owner in this process did so, and has ended."""
+
     def lose_session(self) -> None:
         """Note that all deliveries in hand are stale: the session was found dead."""
 
@@ -118,6 +121,9 @@ class OwnerFinder:
         if self.owner is not None and self.owner.is_closing:  # interrupted: the next owner waits for the rest
             self._close_owner()
         if self.owner is not None:  # an interruption came between taking the lock and the use of that
+            if self._session.number == NO_NUMBER:  # or the session before had no more numbers
+                with storage_errors("joining", self._path):
+                    self._admit_to(self.owner.sessions)
             return OwnerLink(self.owner, self._session.number)
         if not self._why_client and not self.owns_briefly:
             return self._own() or self._connect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -53,6 +54,8 @@ class SharedConsumer(DeliveriesInHand):
         Takes secrets out of texts before they leave this process.
     large_payloads : LargePayloads
         Reads what is too large for a reply.
+    group_seconds : callable
+        Returns how long the group leases messages.
 
     Attributes
     ----------
@@ -68,14 +71,15 @@ class SharedConsumer(DeliveriesInHand):
         clock: Clock,
         redact: Redact | None,
         large_payloads: LargePayloads,
+        group_seconds: Callable[[], float],
     ) -> None:
         super().__init__(clock, upkeep)
         self._membership = membership
         self.group = group
         self._redact = redact
         self._large_payloads = large_payloads
-        self._renewals = LeaseRenewals(self._leases, self._lock, self._ask_extend)
-        self._given_up: list[int] = []
+        self._group_seconds = group_seconds
+        self._renewals = LeaseRenewals(self._leases, self._lock, self._ask_extend, self.part_with, group_seconds)
         self._deliveries_max = 0
         self._draining = SharedDraining(clock, membership, group)
         self._woken = Notifier()
@@ -228,8 +232,7 @@ class SharedConsumer(DeliveriesInHand):
             return deliveries
         except BaseException as error:
             if not isinstance(error, Empty) or must_look():  # without an answer: its messages may be in hand
-                self._given_up.append(number)
-                self._upkeep.wake()
+                self.give_up(number)
             raise
         finally:
             self._taking.discard(number)
@@ -239,11 +242,15 @@ class SharedConsumer(DeliveriesInHand):
 
         That leases them, and knows which are open: they need no upkeep until another process owns the queue.
         """
-        here = None if take.finished else self._membership.here(lambda queue: direct.take(queue, take, self, must_look))
+        if take.finished:
+            return None
+        here = self._membership.here(lambda queue: (queue, *direct.take(queue, take, self, must_look)))
         if here is None:
             return None
-        deliveries, self._deliveries_max = here
+        queue, deliveries, self._deliveries_max = here
         self.have_in_hand(deliveries, None)
+        if self._membership.own_queue is not queue:  # it has closed since, and upkeep may have looked
+            self._upkeep.wake()
         return deliveries
 
     def _take_there(self, take: Take, holder: Holder | None, must_look: Callable[[], bool]) -> list[Delivery]:
@@ -258,7 +265,7 @@ class SharedConsumer(DeliveriesInHand):
             for (offset, timestamp, headers, delivery_count), payload in zip(reply.messages, payloads, strict=True)
         ]
         self.have_in_hand(deliveries, reply.lease_seconds)
-        self._upkeep.wake_by(time.monotonic() + reply.lease_seconds * LOOK)
+        self._upkeep.wake_by(time.monotonic() + min(reply.lease_seconds, self._group_seconds()) * LOOK)
         return deliveries
 
     def check_taking(self) -> None:
@@ -323,9 +330,7 @@ class SharedConsumer(DeliveriesInHand):
             self._lifecycle.check_alive()
             self._leases.check(live, None)
         for each in live:
-            self._ask_extend((each,), each.lease_seconds if seconds is None else seconds)
-            with self._lock:
-                self._leases.grant((each,), each.lease_seconds if seconds is None else seconds)
+            self._renewals.extend(each, each.lease_seconds if seconds is None else seconds)
 
     def _settle(
         self,
@@ -400,14 +405,12 @@ class SharedConsumer(DeliveriesInHand):
 
     def do_due(self, now: float) -> float:
         """Extend leases of deliveries whose block is open, and give up takes; return when to come again."""
-        while self._given_up:
-            self._membership.ask(Verb(self.group, {"verb": "give_up", "number": self._given_up[-1]}))
-            self._given_up.pop()
+        due = self._renewals.do_due(now)  # first: nothing that an owner refuses may keep these from it
+        self.tell_given_up(lambda number: self._membership.ask(Verb(self.group, {"verb": "give_up", "number": number})))
         self.deadlines.expire_due()
         self.give_back_unclaimed(now, self.release)
-        due = min(self.unclaimed_due(), self._renewals.do_due(now))
         left = self.deadlines.seconds_left()
-        return due if left is None else min(due, now + left)
+        return min(due, self.unclaimed_due(), math.inf if left is None else now + left)
 
     # -- The group as a whole ----------------------------------------------------------------------------------------
 
@@ -447,10 +450,11 @@ class SharedConsumer(DeliveriesInHand):
 
     def shut_down(self, timeout: float | None, *, immediate: bool) -> None:
         """Give takers the messages left, then queue.ShutDown."""
-        self._draining.begin(timeout)
         if immediate:
-            ending = self._draining.ending_here(0)
-            self._lifecycle.drain(lambda: ending)  # it is checked under the lock, and asks for nothing
+            ending = self._draining.begin_at_once()
+            self._lifecycle.drain(lambda: ending)
+        else:
+            self._draining.begin(timeout)
         self.wake()
         if immediate:
             self._give_back()  # last: a take that waits must not get it

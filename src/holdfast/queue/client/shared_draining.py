@@ -40,6 +40,14 @@ class SharedDraining(Draining):
         longest = math.inf if seconds is None else max(seconds, ENDING_SECONDS)
         self._membership.look_until(time.monotonic() + longest)
 
+    def begin_at_once(self) -> ShutDown:
+        """Wait for nothing, and look for an owner as long as was said before; return the error for takers from now on.
+
+        It is checked under a lock, so it asks for nothing.
+        """
+        super().begin(0.0)
+        return self.ending_here(0)
+
     def ending(self, in_hand_count: int) -> ShutDown:
         """Return the error that counts the messages left; those in hand here, if no owner tells."""
         try:

@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +17,7 @@ from holdfast.persistence.compaction.compactor import Compaction
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.report import RecoveryReport
 from holdfast.queue.client.large_payloads import LargePayloads
-from holdfast.queue.client.membership import ENDING_SECONDS, Membership, ask_verb
+from holdfast.queue.client.membership import Membership, ask_verb
 from holdfast.queue.client.owner_finder import OwnerFinder
 from holdfast.queue.client.shared_consumer import SharedConsumer
 from holdfast.queue.client.shared_producer import SharedProducer
@@ -31,6 +30,7 @@ from holdfast.queue.engine.log_starts import GroupStart, Moved
 from holdfast.queue.inspect.stats import Counts
 from holdfast.queue.local_engine import LocalEngine
 from holdfast.queue.options.log_start import LogStart
+from holdfast.queue.options.put_options import lease_of
 from holdfast.queue.options.queue_options import Options
 from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Settings, checked, stored
 from holdfast.queue.owner.reports import report_of
@@ -96,7 +96,13 @@ class SharedEngine(Closing):
         self._producer = SharedProducer(self.membership, self._upkeep, staging, is_synced=is_synced)
         large_payloads = LargePayloads(self.handle.files)
         self._consumer = SharedConsumer(
-            self.membership, self._upkeep, options.group, clock, options.redact, large_payloads
+            self.membership,
+            self._upkeep,
+            options.group,
+            clock,
+            options.redact,
+            large_payloads,
+            lambda: lease_of(settings.values["lease_seconds"]),
         )
         self._finder.consumer = self._consumer
         self.reserving = SharedReservations(self.membership, self._consumer)
@@ -171,7 +177,7 @@ class SharedEngine(Closing):
 
     def end_soon(self) -> None:
         """Look for an owner for a moment only, from here on: what it is not told comes again with the session's end."""
-        self.membership.look_until(time.monotonic() + ENDING_SECONDS)
+        self.membership.end_soon()
 
     def close(self) -> None:
         """Abort open transactions, give deliveries back, and let the next owner in if this process owns the queue."""

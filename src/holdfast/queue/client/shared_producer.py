@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.errors import CommitUnknownError, Full, HoldfastError, ShutDown
+from holdfast.errors import CommitUnknownError, Full, HoldfastError, PoisonedError, ShutDown
 from holdfast.persistence.format.commit_record import CommitRecord, Participant, count_of, thread_of
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
@@ -148,8 +148,14 @@ class SharedProducer:
         writer = self._staging.staged(request.nonce, payloads, headers)
         try:
             return self._ask(request, self._staging.ask, writer, request, transaction_id, timeout)
-        except BaseException:
+        except (CommitUnknownError, PoisonedError):
+            writer.close()  # an owner may be about to make it part of the log; else the next opening removes it
+            raise
+        except (Full, ShutDown, HoldfastError):  # nothing was done
             discard(writer)
+            raise
+        except BaseException:  # interrupted
+            writer.close()
             raise
 
     def _ask(self, request: Put | Commit, ask: Callable[..., Answer], *asked: object) -> range:

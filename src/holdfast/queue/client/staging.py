@@ -80,9 +80,10 @@ class Staging:
         return writer
 
     def ask(self, writer: BatchFileWriter, request: Put | Commit, transaction_id: str, timeout: float | None) -> Answer:
-        """Have a staged request done. Its file is gone once this returns; if this raises, the caller discards it.
+        """Have a staged request done. Its file is gone once this returns.
 
-        The file gets the name that goes with the request.
+        The file gets the name that goes with the request. If this raises, its caller discards it if nothing was done,
+        and only closes it if an owner may be about to make it part of the log.
 
         Raises
         ------

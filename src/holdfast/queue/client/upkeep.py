@@ -12,7 +12,7 @@ import time
 from typing import Protocol
 
 from holdfast.errors import HoldfastError
-from holdfast.queue.client.membership import Membership
+from holdfast.queue.client.membership import ENDING_SECONDS, Membership
 from holdfast.queue.protocol.messages import Arrived
 from holdfast.queue.threads.notifier import Flag
 from holdfast.threads import join_thread, start_thread
@@ -87,9 +87,9 @@ class Upkeep:
             self.wake()
 
     def stop(self) -> None:
-        """End the thread; the end of the session tells what is left."""
+        """End the thread; the end of the session tells what is left, and ends its wait for an owner that is stopped."""
         self._end_soon()
-        join_thread(self._thread)
+        join_thread(self._thread, ENDING_SECONDS)
 
     def forget(self) -> None:
         """In a forked child, which has no such thread: do nothing more."""
@@ -109,6 +109,9 @@ class Upkeep:
                 due = self._do_due()
             except HoldfastError as error:
                 logger.debug("the owner could not be told: %s", error)
+                due = time.monotonic() + _TROUBLE_SECONDS
+            except Exception:  # memory, or a bug: leases are extended all the same
+                logger.exception("the owner could not be told, which is tried again")
                 due = time.monotonic() + _TROUBLE_SECONDS
             self._due = due
             seconds = _LINGER_SECONDS if due == math.inf else max(0.0, due - time.monotonic())

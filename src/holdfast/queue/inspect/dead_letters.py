@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.persistence.filesystem.storage import replace_text
-from holdfast.persistence.format.constants import DEAD_REASONS
+from holdfast.persistence.format.constants import DEAD_REASONS, NUMBER_MAX
 from holdfast.persistence.format.message_headers import readable_headers
 from holdfast.persistence.groups.dead_letter_notes import DeadLetterNotes
 from holdfast.queue.engine.queue_handle import QueueHandle
@@ -168,7 +168,7 @@ class DeadLetters:
             dead = dict(self._make_browser().progress().dead)
             offsets = [offset for offset, mark in dead.items() if mark.reason == _check_reason(reason)]
         else:
-            offsets = _offsets(which)
+            offsets = [each for each in _offsets(which) if each <= NUMBER_MAX]
         return int(self._do({"verb": verb, "offsets": offsets})["count"]) if offsets else 0
 
     def _letters(self, reason: str | None, offsets: Iterable[int] | None = None) -> Iterator[DeadLetter]:

@@ -15,6 +15,9 @@ DATA_FILE_BYTES_MIN = 16 * 2**10
 RECORD_BYTES_LIMIT = DATA_FILE_BYTES_LIMIT - 2**24
 """A record has to fit into a data file with its headers and the file's seal."""
 
+SECONDS_MAX = 2**32
+"""The longest duration, 136 years: whatever is longer is taken for that, so that no point in time leaves 64 bits."""
+
 _COUNT_MAX = 2**62
 """No queue holds so many messages, and an offset that much further on is still a number of 64 bits."""
 
@@ -39,9 +42,11 @@ def wait_for(block: bool, timeout: float | None) -> float | None:
     """Return how long to wait, in seconds: 0 for not at all, None for ever."""
     if not block:
         return 0.0
+    if timeout is None:
+        return None
     try:
-        if timeout is None or timeout >= 0:
-            return timeout
+        if timeout >= 0:
+            return float(min(timeout, SECONDS_MAX))
     except TypeError:
         raise TypeError(f"a timeout is None or a number of seconds, not {type(timeout).__name__}") from None
     raise ValueError(f"a timeout is None or at least 0 seconds, not {timeout!r}")

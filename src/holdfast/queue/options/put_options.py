@@ -13,16 +13,13 @@ from holdfast.errors import UsageError
 from holdfast.persistence.format.constants import PRIORITY_MAX
 from holdfast.persistence.format.message_headers import encode_headers
 from holdfast.persistence.format.message_options import ENCODED_PRIORITIES, MessageOptions, with_options
-from holdfast.queue.options.arguments import as_bytes
+from holdfast.queue.options.arguments import SECONDS_MAX, as_bytes
 
 Seconds = float | timedelta
 """A duration."""
 
 _TEXT_BYTES_MAX = 255
 _NS_MAX = 2**63 - 1
-SECONDS_MAX = 2**32
-"""The longest duration, 136 years: whatever is longer is taken for that, so that no point in time leaves 64 bits."""
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

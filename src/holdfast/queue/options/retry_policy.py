@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from holdfast.errors import ConfigError, UsageError
 from holdfast.persistence.groups.position_entry import DELIVERY_COUNT_MAX
-from holdfast.queue.options.put_options import SECONDS_MAX, Seconds, as_seconds
+from holdfast.queue.options.arguments import SECONDS_MAX
+from holdfast.queue.options.put_options import Seconds, as_seconds
 
 _WAITS_MAX = 1000
 """A longer list would not fit into ``group.json`` beside the ranges that it has."""

@@ -242,6 +242,9 @@ class OwnedQueue:
                 known = self.write_side.answer_to(put.nonce)
                 return None if known is None else (known, False)
             return self._batches.commit_staged(put.nonce, session, has_id=bool(put.dedup_id))
+        if not payloads:
+            raise UsageError("a put has one message at least")
+        _check_headers(put.headers, payloads)
         now = self._clock.time_ns()
         commit_record = CommitRecord(put.nonce.hex(), put.nonce, len(payloads), now, session=session)
         return self.write_side.append_requested(
@@ -281,6 +284,7 @@ class OwnedQueue:
                     self._batches.wait_for_staged(commit.nonce, len(deliveries), timeout)
                 branch.load_staged(self._batches.staged(commit.nonce))
             else:
+                _check_headers(commit.headers, payloads)
                 branch.load(payloads, commit.headers)
             if deliveries:
                 branch.ack(deliveries)
@@ -511,6 +515,12 @@ def place_of(delivery: Delivery) -> Place:
     """Return where the log has a message."""
     *_, headers, payload, end, sequence = delivery.record
     return sequence, end - FRAME_HEADER_BYTES - len(headers) - len(payload), end
+
+
+def _check_headers(headers: Mapping[int, bytes], payloads: Sequence[bytes]) -> None:
+    """Refuse headers of a message that is not there: the log would leave space for them, and not have them."""
+    if headers and max(headers) >= len(payloads):
+        raise UsageError(f"a batch of {len(payloads)} messages has none with the number {max(headers)}")
 
 
 def _failure_of(settle: Settle) -> Failure:

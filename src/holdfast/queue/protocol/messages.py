@@ -273,7 +273,21 @@ _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(AnyRequest)
 _replies: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
 
-encode = _encoder.encode
+
+def encode(message: object) -> bytes:
+    """Return a message as the body of a frame. Lone surrogates, as exceptions may have them, are written as escapes."""
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:
+        return _encoder.encode(_as_utf8(msgspec.to_builtins(message, builtin_types=(bytes,))))
+
+
+def _as_utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_as_utf8(name): _as_utf8(each) for name, each in value.items()}
+    return [_as_utf8(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 class UnreadableError(HoldfastError):

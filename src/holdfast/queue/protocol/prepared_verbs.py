@@ -51,7 +51,7 @@ class Prepare(PreparedVerb, tag="prepare"):
 class CommitPrepared(PreparedVerb, tag="commit_prepared"):
     """Commits a prepared transaction; with a nonce only that one, not a later one of the same id."""
 
-    id: Name
+    id: str
     force: bool = False
     nonce: Nonce | None = None
 
@@ -59,7 +59,7 @@ class CommitPrepared(PreparedVerb, tag="commit_prepared"):
 class AbortPrepared(PreparedVerb, tag="abort_prepared"):
     """Aborts a prepared transaction; fields as those of :class:`CommitPrepared`."""
 
-    id: Name
+    id: str
     force: bool = False
     nonce: Nonce | None = None
 
@@ -100,7 +100,7 @@ class CommitJointly(PreparedVerb, tag="commit_jointly"):
 
     application: Name
     version: Count
-    ids: list[Name]
+    ids: list[str]
     is_remembered: bool
 
 

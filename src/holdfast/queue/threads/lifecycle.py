@@ -33,11 +33,12 @@ class Lifecycle:
         Makes the error for new work; None while the part is open. Hot paths check it themselves.
     """
 
-    __slots__ = ("_advice", "_what", "refusal")
+    __slots__ = ("_advice", "_is_closed", "_what", "refusal")
 
     def __init__(self, what: object = "the queue", advice: str = "open it again") -> None:
         self._what = what
         self._advice = advice
+        self._is_closed = False
         self.refusal: Callable[[], Exception] | None = None
 
     def __str__(self) -> str:
@@ -62,13 +63,17 @@ class Lifecycle:
     def drain(self, refusal: Callable[[], ShutDown] = ShutDown) -> None:
         """Refuse new work from here on, unless it is refused already."""
         self.refusal = self.refusal or refusal
+        if self._is_closed:  # by another thread, within the line above
+            self.refusal = self._closed
 
     def close(self) -> None:
         """Refuse everything with ClosedError."""
+        self._is_closed = True  # first: a drain in progress looks at it last
         self.refusal = self._closed
 
     def forget(self) -> None:
         """In a forked child: refuse everything with ForkedError."""
+        self._is_closed = False
         self.refusal = forked_error
 
     def _closed(self) -> ClosedError:
