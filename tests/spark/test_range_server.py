@@ -196,9 +196,11 @@ def test_of_several_hosts_the_one_that_answers_is_asked(queue: SmallQueue, serve
 
 
 def test_a_token_is_good_for_its_own_queue(queue: SmallQueue, server: Served) -> None:
-    """And for that one alone, if another one is in its place."""
-    with pytest.raises(ConfigError, match="is not the one that was planned"):
-        client_of(server.place(replace(grant_for(queue), queue_id=bytes(16)))).open(DataFileName(1, 0))
+    """And for that one alone, if another one is in its place: nothing of that is sent."""
+    other = client_of(server.place(replace(grant_for(queue), queue_id=bytes(16))))
+    for ask in (lambda: other.open(DataFileName(1, 0)), lambda: list(other.chunks(DataFileName(1, 0), 0, 0))):
+        with pytest.raises(ConfigError, match="is not the one that was planned"):
+            ask()
     with pytest.raises(QueueNotFoundError, match="no queue at /elsewhere"):
         client_of(server.place(replace(grant_for(queue), root=Path("/elsewhere")))).open(DataFileName(1, 0))
 

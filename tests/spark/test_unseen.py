@@ -15,7 +15,7 @@ from holdfast import CorruptionError, HoldfastError, PersistentQueue
 from holdfast.errors import RetryableError
 from holdfast.spark import drain
 from support.spark.drains import TasksForSpark, fill
-from support.spark.other_machines import GROUP, SIGHTS, flip, nothing
+from support.spark.other_machines import GROUP, SIGHTS, an_older_copy, flip, nothing
 from support.spark.range_servers import HOST, PLANNED, on_another_machine, servers_end
 from support.spark.spark_rows import planned
 from support.spark.spark_streams import StreamRun
@@ -173,9 +173,12 @@ def test_a_drain_of_many_queues_has_every_row_where_they_are_not(path: Path) -> 
     assert rows == [("q", each) for each in range(COUNT)] + [("q2", each) for each in range(COUNT + 100)]
 
 
-def test_damage_that_a_task_finds_through_the_server_reaches_the_report(path: Path) -> None:
+@pytest.mark.parametrize("sight", [nothing, an_older_copy])
+def test_damage_that_a_task_finds_through_the_server_reaches_the_report(path: Path, sight: Sight) -> None:
     """Its note is written where the driver looks for it, and removed with the batch."""
-    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, nothing))
+    with PersistentQueue(path.with_name("template"), mode="exclusive") as queue:
+        queue.groups.create(GROUP)
+    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, sight))
     lost: list[int] = []
 
     def write(frame: Any, _: str) -> None:

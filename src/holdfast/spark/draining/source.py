@@ -18,11 +18,13 @@ from holdfast.arrow.draining.plan import DrainPlan
 from holdfast.arrow.reading.columns import schema_of
 from holdfast.arrow.reading.file_range import FileRange
 from holdfast.arrow.reading.row_maker import RowMaker
+from holdfast.arrow.reading.task_walk import QueueFiles
+from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
 from holdfast.spark.reading.schema import SCHEMA
 from holdfast.spark.remote.place import Place
-from holdfast.spark.remote.unseen import elsewhere, note_loss, sees
+from holdfast.spark.remote.unseen import note_loss, remote_files
 from holdfast.spark.worker_memory import keep_modules
 
 if TYPE_CHECKING:
@@ -86,16 +88,33 @@ class DrainReader(DataSourceReader):
     def read(self, partition: DrainPartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches; damaged messages are skipped and reported."""
         keep_modules()
-        others = elsewhere(self._place, self._plan.root)
-        return read_parts(self._plan, partition.parts, self._rows, partition.deliveries, self._lose, others)
+        for part in partition.parts:
+            source = _Source(self._plan, self._place)
+            others = None if self._place is None else source.elsewhere
+            yield from read_parts(self._plan, (part,), self._rows, partition.deliveries, source.lose, others)
 
-    def _lose(self, damage: Damage) -> None:
+
+class _Source:
+    """Where a part is read, which is where its losses are noted: an older copy of the queue is asked for neither."""
+
+    def __init__(self, plan: DrainPlan, place: Place | None) -> None:
+        self._plan = plan
+        self._place = place
+        self._is_elsewhere = False
+
+    def elsewhere(self, reason: HoldfastError) -> QueueFiles:
+        """Read from the range server. Raises HoldfastError."""
+        assert self._place is not None
+        self._is_elsewhere = True
+        return remote_files(self._place, self._plan.root, reason)
+
+    def lose(self, damage: Damage) -> None:
+        """Log damage and note it, durably. Raises HoldfastError."""
         logger.warning("drain: %s", damage)
-        plan = self._plan
-        if self._place is None or sees(plan.root, plan.queue_id):
-            LossNotes(OsStorage(), plan.notes).write(plan.batch_id, damage)
-        else:
+        if self._is_elsewhere and self._place is not None:
             note_loss(self._place, damage)
+        else:
+            LossNotes(OsStorage(), self._plan.notes).write(self._plan.batch_id, damage)
 
 
 def register(spark: SparkSession) -> None:
