@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import CorruptionError, HoldfastError, PersistentQueue
+from holdfast import ConfigError, CorruptionError, HoldfastError, PersistentQueue
 from holdfast.errors import RetryableError
 from holdfast.spark import drain
 from support.spark.drains import TasksForSpark, fill
@@ -64,6 +64,33 @@ def test_a_read_has_every_row_where_the_queue_is_not(
     with on_another_machine(path.parent, sight):
         assert offsets(reader, partitions) == list(range(COUNT))
     assert "is read from the range server at 127.0.0.1, port" in caplog.text
+
+
+def test_a_copy_that_ends_in_the_planned_file_is_an_older_one(path: Path) -> None:
+    """It is read from the server, as one without the file is; without a server the task fails, a lenient one too."""
+    shutil.rmtree(path.with_name("template"))
+    shutil.copytree(path, path.with_name("template"))
+    with PersistentQueue(path, mode="exclusive") as queue:
+        queue.put(b"one more")
+    assert {each.name for each in (path / "data").iterdir()} == {
+        each.name for each in (path.with_name("template") / "data").iterdir()
+    }
+    reader, partitions = planned(PLANNED, ["offset"], serveAddress=HOST)
+    lenient, (alone,) = planned(PLANNED, ["offset"], failOnDataLoss=False)
+    rows: list[int] = []
+    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, an_older_copy))
+    with on_another_machine(path.parent, an_older_copy):
+        assert offsets(reader, partitions) == list(range(COUNT + 1))
+        with pytest.raises(ConfigError, match="an older copy of the queue"):
+            list(lenient.read(alone))
+    shutil.rmtree(path.parent / "machine" / "q")
+    with pytest.raises(ConfigError, match="an older copy of the queue"):
+        drain(PLANNED, spark, lambda frame, _: rows.extend(row["offset"] for row in frame()), group=GROUP)
+    shutil.rmtree(path.parent / "machine" / "q")
+    drain(
+        PLANNED, spark, lambda frame, _: rows.extend(row["offset"] for row in frame()), group=GROUP, serve_address=HOST
+    )
+    assert rows == list(range(COUNT + 1))
 
 
 def test_a_task_that_sees_the_queue_asks_no_server(path: Path) -> None:
