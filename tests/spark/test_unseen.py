@@ -179,6 +179,17 @@ def test_a_drain_has_every_row_where_the_queue_is_not(path: Path, sight: Sight) 
     assert (report.message_count, report.depth, rows) == (COUNT, 0, list(range(COUNT)))
 
 
+def test_a_worker_says_once_where_the_rows_of_all_batches_come_from(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each batch has a token of its own."""
+    fill(path, range(COUNT, 2 * COUNT + 100), size=400)
+    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, nothing))
+    report = drain(PLANNED, spark, lambda frame, _: frame(), max_messages=COUNT + 50, group=GROUP, serve_address=HOST)
+    assert len(report.batch_ids) == 2
+    assert caplog.text.count("is read from the range server") == 1
+
+
 def test_a_drain_of_many_queues_has_every_row_where_they_are_not(path: Path) -> None:
     """Each queue has a token of its own."""
     fill(path.with_name("q2"), range(COUNT + 100), size=400)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ def remote_files(place: Place, root: Path, reason: HoldfastError) -> QueueFiles:
     from holdfast.spark.remote.client import client_for  # Flight, which no other task needs
     from holdfast.spark.remote.files import RemoteFiles
 
-    _say(str(reason), "read from", place, root)
+    _say(str(reason), "read from", str(place), root)
     if is_worker():
         keep_freed_memory()
     return RemoteFiles(client_for(place))
@@ -47,7 +47,7 @@ def parts_elsewhere(place: Place, root: Path, reason: HoldfastError) -> RemotePa
     from holdfast.spark.remote.client import client_for
     from holdfast.spark.remote.parts import RemoteParts
 
-    _say(str(reason), "written through", place, root)
+    _say(str(reason), "written through", str(place), root)
     return RemoteParts(client_for(place))
 
 
@@ -61,7 +61,7 @@ def release(place: Place) -> None:
         logger.info("the range server of a write was not told that it is over: %s", error)
 
 
-@cache
-def _say(reason: str, what: str, place: Place, root: Path) -> None:
-    """Tell a process's log once."""
+@lru_cache(maxsize=64)
+def _say(reason: str, what: str, place: str, root: Path) -> None:
+    """Tell a process's log once. ``place`` is a text: each plan has a token of its own."""
     logger.warning("%s; so %s is %s the range server at %s", reason, root, what, place)
