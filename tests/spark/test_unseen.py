@@ -237,6 +237,25 @@ def test_a_batch_that_is_over_is_not_served_any_more(path: Path) -> None:
         kept[0]()
 
 
+def test_a_batch_that_never_runs_is_not_served_any_more(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its server would stay as long as the driver."""
+    from holdfast.spark.draining import source
+    from holdfast.spark.remote.client import RangeClient
+
+    places: list[Any] = []
+
+    def interrupted(*arguments: Any) -> None:
+        places.append(arguments[-1])
+        RangeClient(arguments[-1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(source, "frame_in_tasks", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        drain(PLANNED, TasksForSpark(), lambda frame, _: frame(), group=GROUP, serve_address=HOST)
+    with pytest.raises(RetryableError, match="refuses the token"):
+        RangeClient(places[0])
+
+
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_a_stream_has_every_row_where_the_queue_is_not(path: Path, sight: Sight) -> None:
     """A batch that was planned here and is read there."""
