@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import logging
 import pickle
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from holdfast.arrow.reading.columns import schema_of
 from holdfast.arrow.reading.file_range import FileRange
 from holdfast.arrow.reading.row_maker import RowMaker
 from holdfast.arrow.reading.task_walk import QueueFiles
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
 from holdfast.spark.reading.schema import SCHEMA
@@ -35,12 +37,17 @@ logger = logging.getLogger("holdfast")
 _NAME = "holdfast_drain"
 _PLAN = "plan"
 _ROWS = "rows"
-_PLACE = "place_token"
+_PLACE, _SEAL = "place_token", "seal_token"
 """Spark shows no option whose name has this word."""
+
+_KEY = secrets.token_bytes(32)
+"""Plans are unpickled, and whoever may send SQL to the session may give options to any format."""
 
 
 class DrainDataSource(DataSource):
-    """One drained batch as a table."""
+    """One drained batch as a table. Without the key of the process that drains it reads nothing."""
+
+    _key = b""
 
     @classmethod
     def name(cls) -> str:
@@ -55,9 +62,12 @@ class DrainDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DrainReader:
         keep_modules()
+        plan, rows = self.options.get(_PLAN, ""), self.options.get(_ROWS, "")
+        if not (self._key and hmac.compare_digest(self.options.get(_SEAL, ""), _seal(self._key, plan, rows))):
+            raise ConfigError("the format holdfast_drain reads the batches of a drain: call holdfast.spark.drain")
         place = Place.from_text(self.options[_PLACE]) if _PLACE in self.options else None
-        rows = pickle.loads(base64.b85decode(self.options[_ROWS]))  # noqa: S301  # this program's own, as the plan
-        return DrainReader(DrainPlan.from_text(self.options[_PLAN]), rows, place)
+        made = pickle.loads(base64.b85decode(rows))  # noqa: S301  # this program's own, as the plan
+        return DrainReader(DrainPlan.from_text(plan), made, place)
 
 
 @dataclass(frozen=True)
@@ -118,8 +128,13 @@ class _Source:
 
 
 def register(spark: SparkSession) -> None:
-    """Make a session know how to read a plan; once is enough."""
-    spark.dataSource.register(DrainDataSource)
+    """Make a session know how to read the plans of this process; once is enough."""
+    key = _KEY
+
+    class KeyedDataSource(DrainDataSource):  # made here, so that it travels by its contents and takes the key along
+        _key = key
+
+    spark.dataSource.register(KeyedDataSource)
 
 
 def frame_in_tasks(
@@ -127,11 +142,18 @@ def frame_in_tasks(
 ) -> DataFrame:
     """Return the DataFrame that tasks read from the data files: for batches of any size. The session is registered."""
     columns = base64.b85encode(pickle.dumps(rows)).decode()
-    reader = spark.read.format(_NAME).schema(schema).option(_PLAN, plan.to_text()).option(_ROWS, columns)
+    text = plan.to_text()
+    reader = spark.read.format(_NAME).schema(schema).option(_PLAN, text).option(_ROWS, columns)
+    reader = reader.option(_SEAL, _seal(_KEY, text, columns))
     if place is not None:
         reader = reader.option(_PLACE, place.to_text())
     frame: DataFrame = reader.load()
     return frame
+
+
+def _seal(key: bytes, plan: str, rows: str) -> str:
+    """Return what only this process can make for a plan."""
+    return hmac.digest(key, f"{plan} {rows}".encode(), "sha256").hex()
 
 
 def frame_from_driver(
