@@ -430,7 +430,7 @@ def test_a_group_that_consumers_use_is_never_finished(queue: SmallQueue, trace: 
             delivery = opened.receive(timeout=0)
             delivery.reject("no") if trace == "dead letter" else delivery.nack(delay=100)
         before = opened.stats().depth
-    with pytest.raises(ConfigError, match=r"'night' of .* is used by a consumer"):
+    with pytest.raises(ConfigError, match=r"'night' of .* is used by a consumer, or has dead letters"):
         run.batch()
     assert depth(queue, "night") == before
 

@@ -72,7 +72,8 @@ def finish_below(log: StreamLog, group: str, offset: int) -> None:
     def changes(progress: GroupProgress) -> list[Change]:
         if progress.deliveries or progress.dead or progress.votes:
             raise ConfigError(
-                f"group {group!r} of {log.directory.root} is used by a consumer: give the stream a group of its own"
+                f"group {group!r} of {log.directory.root} is used by a consumer, or has dead letters of messages whose "
+                "ttl is over: give the stream a group of its own, with expired='drop'"
             )
         if progress.floor >= offset:
             return []

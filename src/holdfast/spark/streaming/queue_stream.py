@@ -191,12 +191,13 @@ class QueueStream:
         offsets = ", ".join(f"{first}..{end - 1}" for first, end in lost[:_RUNS_SAID])
         offsets += f" and {len(lost) - _RUNS_SAID} more runs" if len(lost) > _RUNS_SAID else ""
         message = (
-            f"messages {offsets} of {log.directory.root} are gone: they were finished by every group before this "
-            "stream read them, or lost with the end of the log"
+            f"messages {offsets} of {log.directory.root} are gone: every group finished them before this stream read "
+            "them, or their ttl was over in it, or they were lost with the end of the log"
         )
         if self._options.fail_on_data_loss:
             raise MessagesGoneError(
-                f"{message}; read the rest with failOnDataLoss=false, and keep what is not read with the option group",
+                f"{message}; read the rest with failOnDataLoss=false. The option group keeps what is not read, but for "
+                "messages whose ttl is over",
                 path=str(log.directory.root),
                 offsets=[range(*run) for run in lost],
             )
