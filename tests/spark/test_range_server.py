@@ -296,6 +296,23 @@ def test_a_plan_is_kept_until_it_is_forgotten_or_its_process_has_ended(queue: Sm
     assert grants.idle_seconds() == 3600
 
 
+def test_a_plan_that_nobody_asks_for_waits_a_quarter_of_an_hour_once_its_process_has_ended(queue: SmallQueue) -> None:
+    """All of its tasks may see the queue; and each process that plans takes a port."""
+    from holdfast.spark.serving.grants import UNASKED_SECONDS, Grants
+
+    clock = FakeClock()
+    grants = Grants(clock)
+    grants.add(grant_for(queue), is_kept=False)
+    write = grants.add(grant_for(queue, write_id="write"), is_kept=True)
+    clock.advance(2 * UNASKED_SECONDS)
+    grants.keep_writes()
+    grants.forget(write)
+    clock.advance(UNASKED_SECONDS - 1)
+    assert grants.idle_seconds() == 0
+    clock.advance(1)
+    assert grants.idle_seconds() == 3 * UNASKED_SECONDS
+
+
 def started(driver: int, idle_seconds: float, host: str = "127.0.0.1", port: int = 0) -> Any:
     """Start the process of a range server."""
     return subprocess.Popen(
