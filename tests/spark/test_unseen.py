@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 
 from holdfast import ConfigError, CorruptionError, HoldfastError, PersistentQueue
 from holdfast.errors import RetryableError
+from holdfast.persistence.filesystem.layout import list_data_files, queue_directory
+from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.spark import drain
 from support.spark.drains import TasksForSpark, fill
 from support.spark.other_machines import GROUP, SIGHTS, an_older_copy, flip, nothing
@@ -129,6 +133,26 @@ def test_a_server_that_has_ended_is_an_error_that_says_what_to_do(path: Path) ->
         pass
     with on_another_machine(path.parent, nothing), pytest.raises(RetryableError, match="a new DataFrame starts"):
         offsets(reader, partitions)
+
+
+def test_a_server_that_is_frozen_in_the_middle_of_a_file_is_an_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose host hangs, or whose packets nobody answers: a task does not wait for ever."""
+    from holdfast.spark.remote import client, starting
+
+    monkeypatch.setattr(client, "_ALIVE", [(name, 300) for name, _ in client._ALIVE])
+    with PersistentQueue(path, mode="exclusive") as queue:
+        queue.configure(record_bytes_max=2**27)
+        queue.put(bytes(2**26))
+    _, (partition, *_) = planned(PLANNED, ["offset"], serveAddress=HOST)
+    (server,) = starting._servers.values()
+    last = list_data_files(OsStorage(), queue_directory(path))[-1]
+    chunks = client.RangeClient(partition.queues[0].place).chunks(last, 0, 0)
+    next(chunks)
+    os.kill(server._popen.pid, signal.SIGSTOP)
+    with pytest.raises(RetryableError, match="range server at"):
+        list(chunks)
 
 
 def test_damage_is_found_by_the_task_and_has_its_place(path: Path) -> None:
