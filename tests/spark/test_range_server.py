@@ -367,7 +367,14 @@ def test_a_port_that_is_taken_is_passed_over_and_without_a_free_one_the_process_
 
 @pytest.mark.parametrize(
     ("text", "host", "port"),
-    [("me", "me", 0), ("me:70", "me", 70), (":70", "", 70), ("::1", "::1", 0), ("[::1]:70", "::1", 70)],
+    [
+        ("me", "me", 0),
+        ("me:70", "me", 70),
+        (":70", "", 70),
+        ("::1", "::1", 0),
+        ("[::1]", "::1", 0),
+        ("[::1]:70", "::1", 70),
+    ],
 )
 def test_an_address_to_serve_at_is_host_and_port(text: str, host: str, port: int) -> None:
     """Or one of them."""
@@ -376,7 +383,7 @@ def test_an_address_to_serve_at_is_host_and_port(text: str, host: str, port: int
     assert ServeAddress.parse(text) == ServeAddress(host=host, port=port)
 
 
-@pytest.mark.parametrize("text", ["", ":", "me:", "me:port", "me:0", "me:70000", "http://me", "a b"])
+@pytest.mark.parametrize("text", ["", ":", "[]", "me:", "me:port", "me:0", "me:70000", "http://me", "a b"])
 def test_any_other_address_is_refused(text: str) -> None:
     """When the read is planned."""
     from holdfast.spark.remote.starting import ServeAddress

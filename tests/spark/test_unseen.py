@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,15 @@ def test_without_a_spark_on_other_machines_no_server_is_started(path: Path) -> N
         assert partition.queues[0].place is None
         with on_another_machine(path.parent, nothing), pytest.raises(HoldfastError, match="mount the directory"):
             list(reader.read(partition))
+
+
+def test_a_server_that_is_told_a_loopback_address_listens_there_alone(path: Path) -> None:
+    """With any other address it listens at all of them: that may be one of a gateway."""
+    _, (partition, *_) = planned(path, ["offset"], serveAddress=HOST)
+    port = partition.queues[0].place.port
+    socket.create_connection((HOST, port), 10).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), 10)
 
 
 def test_plans_of_one_process_share_a_server_and_a_server_that_has_ended_is_started_again(path: Path) -> None:
