@@ -2,7 +2,7 @@
 
 The server is needed while a request is under way and for a while behind the last one. It is needed while a plan waits
 for its first request, and while the process that planned keeps a plan and lives. Behind its end a plan waits only for
-:data:`UNASKED_SECONDS`: nobody asks where all tasks see the queue. A write is over when another process commits or
+:data:`UNASKED_SECONDS`: no task asks where all of them see the queue. A write is over when another process commits or
 aborts it: the server is needed until that process says so.
 """
 
