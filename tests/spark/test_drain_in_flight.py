@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, PersistentQueue
+from holdfast import ConfigError, PersistentQueue, arrow
 from holdfast.spark import drain
 from support.arrow.engines import ENGINES
 from support.spark.drains import TablesForSpark, TasksForSpark, fill
@@ -152,7 +152,7 @@ def test_stop_finishes_the_batches_at_hand(engine: Any, path: Path) -> None:
 
 
 def test_losses_that_the_tasks_of_another_batch_have_noted_are_not_forgotten(path: Path) -> None:
-    """The notes of a batch stay until no batch runs, though one before it is committed meanwhile."""
+    """The notes of a batch stay until it is committed, though one before it is committed meanwhile."""
     fill(path, range(1000, 6000))
     file = sorted((path / "data").iterdir())[-2]
     content = bytearray(file.read_bytes())
@@ -178,6 +178,32 @@ def test_losses_that_the_tasks_of_another_batch_have_noted_are_not_forgotten(pat
     )
     assert [list(each.offsets) for each in report.damage] == [[lost]]
     assert sorted(offsets) == sorted(set(range(6000)) - {lost})
+    assert not list((path / "groups" / "night").glob("lost-*.json"))
+
+
+def test_losses_of_a_batch_that_comes_again_are_told_though_its_sink_does_not_read_it(path: Path) -> None:
+    """The sink has it already, and one before it is committed first."""
+    lost = 450
+    file = min((path / "data").iterdir())
+    content = bytearray(file.read_bytes())
+    content[content.index(b'{"id": %d,' % lost)] ^= 1
+    file.write_bytes(content)
+    has: dict[str, list[int]] = {}
+    ran = threading.Event()
+
+    def write(rows: Any, batch_id: str) -> None:
+        if first_of(batch_id) == 0 and not ran.is_set():
+            assert ran.wait(SECONDS)
+            raise RuntimeError("no network")
+        if batch_id not in has:
+            has[batch_id] = rows.read_all().column("offset").to_pylist()
+        ran.set()
+
+    with pytest.raises(RuntimeError, match="no network"):
+        arrow.drain(path, write, max_messages=400, group="night", in_flight=2)
+    report = arrow.drain(path, write, max_messages=400, group="night")
+    assert [list(each.offsets) for each in report.damage] == [[lost]]
+    assert sorted(each for batch in has.values() for each in batch) == sorted(set(range(1000)) - {lost})
     assert not list((path / "groups" / "night").glob("lost-*.json"))
 
 

@@ -1,11 +1,13 @@
 """A reservation is cut into tasks that read each message once, whoever carries the plan where. No Java."""
 
+import base64
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import PersistentQueue, Put
+from holdfast import ConfigError, PersistentQueue, Put
 from holdfast.arrow.draining.plan import DrainPlan, missing_files, plan_drain, task_count_for
 from holdfast.spark import drain
 from support.builders.handles import handle_of
@@ -96,3 +98,24 @@ def test_a_session_without_a_context_drains_large_batches_too(tmp_path: Path) ->
     report = drain(path, spark, lambda rows, _: offsets.extend(row["offset"] for row in rows()), group="night")
     assert (report.message_count, report.depth) == (2500, 0)
     assert offsets == list(range(2500))
+
+
+class Struck:
+    """Runs code where it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return pytest.fail, ("it was unpickled",)
+
+
+@pytest.mark.parametrize("seal", ["", "00"])
+def test_options_that_this_process_has_not_made_are_not_unpickled(seal: str) -> None:
+    """Whoever may send SQL to a session can name the format, and options for it."""
+    from holdfast.spark.draining.source import DrainDataSource, register
+    from holdfast.spark.reading.schema import SCHEMA
+
+    spark: Any = TasksForSpark()
+    register(spark)
+    struck = base64.b85encode(pickle.dumps(Struck())).decode()
+    for source in (DrainDataSource, spark._source):
+        with pytest.raises(ConfigError, match=r"call holdfast\.spark\.drain"):
+            source({"plan": struck, "rows": struck, "seal_token": seal}).reader(SCHEMA)

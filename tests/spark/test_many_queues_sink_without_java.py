@@ -80,6 +80,20 @@ def test_each_row_goes_to_its_queue_and_all_are_committed_as_one(data: Path) -> 
     assert waiting(data) == {"a": 0, "b": 0}
 
 
+def test_old_parts_are_aborted_in_a_queue_that_no_later_write_names(data: Path) -> None:
+    """The driver of a write was killed, and it never runs again; a part that is young is left alone."""
+    stage(many(data), batch(("a", "1"), ("b", "2")))
+    (data / "notes.txt").touch()
+    alive = many(data)
+    message = stage(alive, batch(("a", "3")))
+    commit(alive, message)
+    assert waiting(data) == {"a": 1, "b": 1, "notes.txt": 0}
+    alive = many(data, stagedRetentionSeconds=0)
+    commit(alive, stage(alive, batch(("a", "4"))))
+    assert waiting(data) == {"a": 0, "b": 0, "notes.txt": 0}
+    assert (payloads(data, "a"), payloads(data, "b")) == (["3", "4"], [])
+
+
 def test_an_application_that_has_a_queue_open_sees_the_write(data: Path) -> None:
     """It is told, and puts its part into the log."""
     with PersistentQueue(data / "a", mode="shared") as owner:

@@ -196,6 +196,22 @@ def test_a_queue_that_was_deleted_is_an_error_or_leaves_the_stream(data: Path, m
     assert batch(run) == all_of(a=range(3, 4))
 
 
+def test_a_queue_that_is_not_named_any_more_waits_until_it_is(data: Path) -> None:
+    """Its place stays in the checkpoint; a query that reads what is available ends though it gets more."""
+    run = stream(data)
+    batch(run)
+    put(data / "orders-b", 7)
+    run.options["queues"] = "orders-a"
+    run.restart(available_now=True)
+    assert batch(run) is None
+    put(data / "orders-a", 3)
+    run.restart(available_now=True)
+    assert batch(run) == all_of(a=range(3, 4))
+    run.options["queues"] = "orders-*"
+    run.restart()
+    assert batch(run) == all_of(b=range(7, 8))
+
+
 def test_a_batch_of_a_deleted_queue_is_an_error_or_has_the_rest(data: Path) -> None:
     """It was planned before, and runs again."""
     run = stream(data, group="spark")

@@ -170,5 +170,9 @@ def test_only_whole_notes_of_the_batch_count(path: Path) -> None:
     notes.write("this", damage)
     (directory / f"lost-{'0' * 32}.json").write_text('{"batch_id": "this", ')
     assert notes.read("this") == [damage]
-    notes.remove()
+    notes.remove(["this", "next"])
+    assert notes.read("this") == [damage]
+    assert notes.read("before") == []
+    assert len(list(directory.glob("lost-*"))) == 3, "what is not whole may be of a batch that runs"
+    notes.remove([])
     assert notes.read("this") == []

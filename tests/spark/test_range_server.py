@@ -196,9 +196,11 @@ def test_of_several_hosts_the_one_that_answers_is_asked(queue: SmallQueue, serve
 
 
 def test_a_token_is_good_for_its_own_queue(queue: SmallQueue, server: Served) -> None:
-    """And for that one alone, if another one is in its place."""
-    with pytest.raises(ConfigError, match="is not the one that was planned"):
-        client_of(server.place(replace(grant_for(queue), queue_id=bytes(16)))).open(DataFileName(1, 0))
+    """And for that one alone, if another one is in its place: nothing of that is sent."""
+    other = client_of(server.place(replace(grant_for(queue), queue_id=bytes(16))))
+    for ask in (lambda: other.open(DataFileName(1, 0)), lambda: list(other.chunks(DataFileName(1, 0), 0, 0))):
+        with pytest.raises(ConfigError, match="is not the one that was planned"):
+            ask()
     with pytest.raises(QueueNotFoundError, match="no queue at /elsewhere"):
         client_of(server.place(replace(grant_for(queue), root=Path("/elsewhere")))).open(DataFileName(1, 0))
 
@@ -294,6 +296,23 @@ def test_a_plan_is_kept_until_it_is_forgotten_or_its_process_has_ended(queue: Sm
     assert grants.idle_seconds() == 3600
 
 
+def test_a_plan_that_nobody_asks_for_waits_a_quarter_of_an_hour_once_its_process_has_ended(queue: SmallQueue) -> None:
+    """All of its tasks may see the queue; and each process that plans takes a port."""
+    from holdfast.spark.serving.grants import UNASKED_SECONDS, Grants
+
+    clock = FakeClock()
+    grants = Grants(clock)
+    grants.add(grant_for(queue), is_kept=False)
+    write = grants.add(grant_for(queue, write_id="write"), is_kept=True)
+    clock.advance(2 * UNASKED_SECONDS)
+    grants.keep_writes()
+    grants.forget(write)
+    clock.advance(UNASKED_SECONDS - 1)
+    assert grants.idle_seconds() == 0
+    clock.advance(1)
+    assert grants.idle_seconds() == 3 * UNASKED_SECONDS
+
+
 def started(driver: int, idle_seconds: float, host: str = "127.0.0.1", port: int = 0) -> Any:
     """Start the process of a range server."""
     return subprocess.Popen(
@@ -348,7 +367,14 @@ def test_a_port_that_is_taken_is_passed_over_and_without_a_free_one_the_process_
 
 @pytest.mark.parametrize(
     ("text", "host", "port"),
-    [("me", "me", 0), ("me:70", "me", 70), (":70", "", 70), ("::1", "::1", 0), ("[::1]:70", "::1", 70)],
+    [
+        ("me", "me", 0),
+        ("me:70", "me", 70),
+        (":70", "", 70),
+        ("::1", "::1", 0),
+        ("[::1]", "::1", 0),
+        ("[::1]:70", "::1", 70),
+    ],
 )
 def test_an_address_to_serve_at_is_host_and_port(text: str, host: str, port: int) -> None:
     """Or one of them."""
@@ -357,7 +383,7 @@ def test_an_address_to_serve_at_is_host_and_port(text: str, host: str, port: int
     assert ServeAddress.parse(text) == ServeAddress(host=host, port=port)
 
 
-@pytest.mark.parametrize("text", ["", ":", "me:", "me:port", "me:0", "me:70000", "http://me", "a b"])
+@pytest.mark.parametrize("text", ["", ":", "[]", "me:", "me:port", "me:0", "me:70000", "http://me", "a b"])
 def test_any_other_address_is_refused(text: str) -> None:
     """When the read is planned."""
     from holdfast.spark.remote.starting import ServeAddress

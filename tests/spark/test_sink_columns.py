@@ -165,6 +165,7 @@ def test_two_columns_of_one_name(path: Path) -> None:
         ("delay", pa.array([float("nan")]), UsageError, "delay"),
         ("ttl", pa.array([0.0]), UsageError, "ttl"),
         ("not_before", pa.array([-1], ARROW_TIME), UsageError, "1970"),
+        ("not_before", pa.array([253402300800000000], ARROW_TIME), UsageError, "the years 1 to 9999"),
         ("order_key", pa.array([""]), UsageError, "order_key"),
     ],
 )

@@ -430,7 +430,7 @@ def test_a_group_that_consumers_use_is_never_finished(queue: SmallQueue, trace: 
             delivery = opened.receive(timeout=0)
             delivery.reject("no") if trace == "dead letter" else delivery.nack(delay=100)
         before = opened.stats().depth
-    with pytest.raises(ConfigError, match=r"'night' of .* is used by a consumer"):
+    with pytest.raises(ConfigError, match=r"'night' of .* is used by a consumer, or has dead letters"):
         run.batch()
     assert depth(queue, "night") == before
 
@@ -475,6 +475,37 @@ def test_files_that_were_retired_before_the_group_are_no_loss(queue: SmallQueue)
     with pytest.raises(MessagesGoneError, match=f"messages {end_of_first}..{second - 1} "):
         stream(queue, "other").batch()
     assert stream(queue, "third", startingOffset=end_of_first + 1).batch() == list(range(second, queue.put_count))
+
+
+def test_what_a_merge_has_left_out_is_gone_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In front of what lives, between and behind it; a group that was made later has no business with it."""
+    from holdfast.spark.streaming.queue_stream import MessagesGoneError
+
+    path, lives = tmp_path / "queue", [5, 17, 29]
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=16 * 1024) as queue:
+        for _ in range(3):
+            queue.put_many([bytes(2300)] * 12)  # in a file of its own
+        queue.put(b"last")
+    early = StreamRun(path, tmp_path / "early")
+    assert early.plan() == 0
+    limited = StreamRun(path, tmp_path / "limited", maxMessagesPerTrigger=18, failOnDataLoss=False)
+    assert limited.batch() == list(range(18))
+    with PersistentQueue(path, mode="exclusive") as queue:
+        for delivery in queue.receive_many(36, timeout=0):
+            if delivery.offset in lives:
+                delivery.reject("kept")
+            else:
+                delivery.ack()
+        assert queue.compact().merged_count == 1
+    with pytest.raises(MessagesGoneError, match=r"messages 0\.\.4, 6\.\.16, 18\.\.28, 30\.\.35 of .* are gone"):
+        early.run(0)
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        assert limited.batch() == [29]
+    assert "messages 18..28, 30..35 of" in caplog.text
+    assert StreamRun(path, tmp_path / "other", group="spark").all() == [[*lives, 36]]
+    with pytest.raises(MessagesGoneError, match=r"messages 6\.\.16, 18"):
+        StreamRun(path, tmp_path / "new").batch()
+    assert StreamRun(path, tmp_path / "late", startingOffset=20, failOnDataLoss=False).batch() == [29, 36]
 
 
 def test_a_group_that_was_deleted_is_made_again_and_hides_no_loss(queue: SmallQueue) -> None:

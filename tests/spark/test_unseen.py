@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import CorruptionError, HoldfastError, PersistentQueue
+from holdfast import ConfigError, CorruptionError, HoldfastError, PersistentQueue
 from holdfast.errors import RetryableError
+from holdfast.persistence.filesystem.layout import list_data_files, queue_directory
+from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.spark import drain
 from support.spark.drains import TasksForSpark, fill
-from support.spark.other_machines import GROUP, SIGHTS, flip, nothing
+from support.spark.other_machines import GROUP, SIGHTS, an_older_copy, flip, nothing
 from support.spark.range_servers import HOST, PLANNED, on_another_machine, servers_end
 from support.spark.spark_rows import planned
 from support.spark.spark_streams import StreamRun
@@ -66,6 +71,33 @@ def test_a_read_has_every_row_where_the_queue_is_not(
     assert "is read from the range server at 127.0.0.1, port" in caplog.text
 
 
+def test_a_copy_that_ends_in_the_planned_file_is_an_older_one(path: Path) -> None:
+    """It is read from the server, as one without the file is; without a server the task fails, a lenient one too."""
+    shutil.rmtree(path.with_name("template"))
+    shutil.copytree(path, path.with_name("template"))
+    with PersistentQueue(path, mode="exclusive") as queue:
+        queue.put(b"one more")
+    assert {each.name for each in (path / "data").iterdir()} == {
+        each.name for each in (path.with_name("template") / "data").iterdir()
+    }
+    reader, partitions = planned(PLANNED, ["offset"], serveAddress=HOST)
+    lenient, (alone,) = planned(PLANNED, ["offset"], failOnDataLoss=False)
+    rows: list[int] = []
+    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, an_older_copy))
+    with on_another_machine(path.parent, an_older_copy):
+        assert offsets(reader, partitions) == list(range(COUNT + 1))
+        with pytest.raises(ConfigError, match="an older copy of the queue"):
+            list(lenient.read(alone))
+    shutil.rmtree(path.parent / "machine" / "q")
+    with pytest.raises(ConfigError, match="an older copy of the queue"):
+        drain(PLANNED, spark, lambda frame, _: rows.extend(row["offset"] for row in frame()), group=GROUP)
+    shutil.rmtree(path.parent / "machine" / "q")
+    drain(
+        PLANNED, spark, lambda frame, _: rows.extend(row["offset"] for row in frame()), group=GROUP, serve_address=HOST
+    )
+    assert rows == list(range(COUNT + 1))
+
+
 def test_a_task_that_sees_the_queue_asks_no_server(path: Path) -> None:
     """Even if there is none any more."""
     reader, partitions = planned(path, ["offset"], serveAddress=HOST)
@@ -81,6 +113,15 @@ def test_without_a_spark_on_other_machines_no_server_is_started(path: Path) -> N
         assert partition.queues[0].place is None
         with on_another_machine(path.parent, nothing), pytest.raises(HoldfastError, match="mount the directory"):
             list(reader.read(partition))
+
+
+def test_a_server_that_is_told_a_loopback_address_listens_there_alone(path: Path) -> None:
+    """With any other address it listens at all of them: that may be one of a gateway."""
+    _, (partition, *_) = planned(path, ["offset"], serveAddress=HOST)
+    port = partition.queues[0].place.port
+    socket.create_connection((HOST, port), 10).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), 10)
 
 
 def test_plans_of_one_process_share_a_server_and_a_server_that_has_ended_is_started_again(path: Path) -> None:
@@ -102,6 +143,26 @@ def test_a_server_that_has_ended_is_an_error_that_says_what_to_do(path: Path) ->
         pass
     with on_another_machine(path.parent, nothing), pytest.raises(RetryableError, match="a new DataFrame starts"):
         offsets(reader, partitions)
+
+
+def test_a_server_that_is_frozen_in_the_middle_of_a_file_is_an_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose host hangs, or whose packets nobody answers: a task does not wait for ever."""
+    from holdfast.spark.remote import client, starting
+
+    monkeypatch.setattr(client, "_ALIVE", [(name, 300) for name, _ in client._ALIVE])
+    with PersistentQueue(path, mode="exclusive") as queue:
+        queue.configure(record_bytes_max=2**27)
+        queue.put(bytes(2**26))
+    _, (partition, *_) = planned(PLANNED, ["offset"], serveAddress=HOST)
+    (server,) = starting._servers.values()
+    last = list_data_files(OsStorage(), queue_directory(path))[-1]
+    chunks = client.RangeClient(partition.queues[0].place).chunks(last, 0, 0)
+    next(chunks)
+    os.kill(server._popen.pid, signal.SIGSTOP)
+    with pytest.raises(RetryableError, match="range server at"):
+        list(chunks)
 
 
 def test_damage_is_found_by_the_task_and_has_its_place(path: Path) -> None:
@@ -152,6 +213,17 @@ def test_a_drain_has_every_row_where_the_queue_is_not(path: Path, sight: Sight) 
     assert (report.message_count, report.depth, rows) == (COUNT, 0, list(range(COUNT)))
 
 
+def test_a_worker_says_once_where_the_rows_of_all_batches_come_from(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each batch has a token of its own."""
+    fill(path, range(COUNT, 2 * COUNT + 100), size=400)
+    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, nothing))
+    report = drain(PLANNED, spark, lambda frame, _: frame(), max_messages=COUNT + 50, group=GROUP, serve_address=HOST)
+    assert len(report.batch_ids) == 2
+    assert caplog.text.count("is read from the range server") == 1
+
+
 def test_a_drain_of_many_queues_has_every_row_where_they_are_not(path: Path) -> None:
     """Each queue has a token of its own."""
     fill(path.with_name("q2"), range(COUNT + 100), size=400)
@@ -173,9 +245,12 @@ def test_a_drain_of_many_queues_has_every_row_where_they_are_not(path: Path) -> 
     assert rows == [("q", each) for each in range(COUNT)] + [("q2", each) for each in range(COUNT + 100)]
 
 
-def test_damage_that_a_task_finds_through_the_server_reaches_the_report(path: Path) -> None:
+@pytest.mark.parametrize("sight", [nothing, an_older_copy])
+def test_damage_that_a_task_finds_through_the_server_reaches_the_report(path: Path, sight: Sight) -> None:
     """Its note is written where the driver looks for it, and removed with the batch."""
-    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, nothing))
+    with PersistentQueue(path.with_name("template"), mode="exclusive") as queue:
+        queue.groups.create(GROUP)
+    spark: Any = TasksForSpark(lambda: on_another_machine(path.parent, sight))
     lost: list[int] = []
 
     def write(frame: Any, _: str) -> None:
@@ -194,6 +269,25 @@ def test_a_batch_that_is_over_is_not_served_any_more(path: Path) -> None:
     drain(PLANNED, spark, lambda frame, _: kept.append(frame), group=GROUP, serve_address=HOST)
     with pytest.raises(RetryableError, match="refuses the token"):
         kept[0]()
+
+
+def test_a_batch_that_never_runs_is_not_served_any_more(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its server would stay as long as the driver."""
+    from holdfast.spark.draining import source
+    from holdfast.spark.remote.client import RangeClient
+
+    places: list[Any] = []
+
+    def interrupted(*arguments: Any) -> None:
+        places.append(arguments[-1])
+        RangeClient(arguments[-1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(source, "frame_in_tasks", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        drain(PLANNED, TasksForSpark(), lambda frame, _: frame(), group=GROUP, serve_address=HOST)
+    with pytest.raises(RetryableError, match="refuses the token"):
+        RangeClient(places[0])
 
 
 @pytest.mark.parametrize("sight", SIGHTS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -40,6 +40,9 @@ Parts = tuple[tuple[str, bytes], ...]
 """Name and nonce of each."""
 
 _TO_DOCUMENT = f"../{DIRECTORY}"
+
+_OPEN_MAX = 32
+"""Queues that are open at once, as in a drain: each has ten file descriptors, and processes have 1,024 by default."""
 
 
 class QueuesJointCommits:
@@ -273,7 +276,9 @@ class QueuesJointCommits:
 
 
 class _Queues:
-    """Queues that are open together. One that cannot be opened, or fails, keeps no other from what it has to do.
+    """Queues that do something together. One that cannot be opened, or fails, keeps no other from what it has to do.
+
+    They stay open; if there are too many for that, some at a time are opened for each thing that they do.
 
     Parameters
     ----------
@@ -290,36 +295,52 @@ class _Queues:
 
     def __init__(self, opened: Callable[[str], PersistentQueue], names: Iterable[str]) -> None:
         self._opened = opened
-        self._names = dict.fromkeys(names)
+        known = list(dict.fromkeys(names))
+        self._groups = [known[at : at + _OPEN_MAX] for at in range(0, len(known), _OPEN_MAX)]
         self._stack = ExitStack()
         self._queues: dict[str, PersistentQueue] = {}
+        self._group: list[str] = []
         self.errors: dict[str, Exception] = {}
 
     def __enter__(self) -> _Queues:
-        with ExitStack() as stack:
-            for name in self._names:
-                try:
-                    self._queues[name] = stack.enter_context(self._opened(name))
-                except HoldfastError as error:
-                    self.errors[name] = error
-            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def each(self, verb: Callable[[PersistentQueue], object]) -> None:
+    def each(self, *verbs: Callable[[PersistentQueue], object]) -> None:
         """Do something with each of them."""
+        for group in self._groups:
+            if group is not self._group:
+                self._open(group)
+            for name, queue in self._queues.items():
+                for verb in verbs:
+                    self._try(name, queue, verb)
+
+    def _open(self, group: list[str]) -> None:
+        """Open some of the queues, in the place of those that are open."""
         for name, queue in self._queues.items():
-            try:
-                verb(queue)
-            except (HoldfastError, ShutDown) as error:
-                self.errors.setdefault(name, error)
+            self._try(name, queue, PersistentQueue.close)
+        with suppress(HoldfastError):  # said by then
+            self._stack.close()
+        self._queues, self._group = {}, group
+        with ExitStack() as stack:
+            for name in group:
+                try:
+                    self._queues[name] = stack.enter_context(self._opened(name))
+                except HoldfastError as error:
+                    self.errors.setdefault(name, error)
+            self._stack = stack.pop_all()
+
+    def _try(self, name: str, queue: PersistentQueue, verb: Callable[[PersistentQueue], object]) -> None:
+        try:
+            verb(queue)
+        except (HoldfastError, ShutDown) as error:
+            self.errors.setdefault(name, error)
 
     def follow(self) -> None:
         """Have each of them put what is decided into its log. If that has poisoned one, its sync says so."""
-        self.each(PersistentQueue.prepared)
-        self.each(PersistentQueue.flush)
+        self.each(PersistentQueue.prepared, PersistentQueue.flush)
 
     def require(self, names: Iterable[str]) -> None:
         """Raise the error of the first of these that has one."""

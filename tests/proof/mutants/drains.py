@@ -49,8 +49,8 @@ DRAINS = (
         "notes-of-another-batch-removed",
         "Messages that a batch in flight has lost are in no report, since one before it was committed meanwhile.",
         "arrow/draining/queue_drain.py",
-        "        if not self._running:  # they may be writing theirs\n            notes.remove()\n",
-        "        notes.remove()\n",
+        "notes.remove([*(each.reservation.id for each in self._running), *(each.id for each in self._resumed)])\n",
+        "notes.remove([each.id for each in self._resumed])\n",
         "drains",
     ),
     Mutation(

@@ -122,7 +122,7 @@ MERGES = (
         "gaps-are-losses",
         "A group that is made later counts as lost what a merge has left out.",
         "persistence/log/sealed_file.py",
-        "            ranges += _left_out(files.storage, files.path(name), name)\n",
+        "            ranges += left_out(files.storage, files.path(name), name)\n",
         "            pass\n",
         "merges",
     ),

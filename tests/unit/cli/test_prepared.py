@@ -76,6 +76,18 @@ def test_commit_and_abort_decide_for_good(path: Path, owner: AbstractContextMana
         assert [document["payload_text"] for document in done("peek", path, "--json").documents] == ["one", "two"]
 
 
+def test_who_gives_a_batch_of_a_drain_back_is_told_that_its_id_comes_again(path: Path) -> None:
+    """With other rows: a sink that goes by the id would skip some of them, or have some twice."""
+    with PersistentQueue(path, mode="exclusive") as queue:
+        queue.put(b"zero")
+        reserved = queue.reservations.take(prefix="drain")
+    assert reserved is not None
+    ran = run("abort", path, reserved.id, "--json")
+    assert (ran.code, ran.document) == (0, {"id": reserved.id})
+    assert "remove from the sink what it has of the id" in ran.err
+    assert run("abort", path, "second").err == ""
+
+
 def test_a_damaged_one_is_shown_and_ends_with_2(path: Path) -> None:
     """It cannot be committed, which is damage too; it can be aborted."""
     (batch,) = (path / "prepared").glob("*.log")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,18 @@ def test_what_is_not_remembered_is_bounded_too(storage: SimulatedStorage, monkey
         joint.decide(commit_of(application, at=1 + number, has_parts=False))
         joint.forget(application)
     assert [joint.find(application) is not None for application in "abc"] == [False, True, True]
+
+
+def test_a_commit_that_is_not_remembered_stays_until_it_is_finished(storage: SimulatedStorage) -> None:
+    """It is written with a mark, so that also the next owner leaves it out; nobody loses parts that wait."""
+    opened(storage).decide(replace(commit_of("a"), is_remembered=False))
+    joint = opened(storage)
+    joint.decide(commit_of("b", at=2))
+    assert opened(storage).find("a") == replace(commit_of("a"), is_remembered=False)
+    joint.finished(replace(commit_of("a"), is_remembered=False))
+    joint.decide(commit_of("c", at=3))
+    assert opened(storage).find("a") is None
+    assert joint.find("a") is not None
 
 
 def test_who_does_not_own_it_sees_what_others_decide(storage: SimulatedStorage) -> None:

@@ -277,3 +277,26 @@ def test_only_so_many_applications_are_remembered(storage: SimulatedStorage, mon
     with open_queue(storage) as queue:
         assert [queue.joint_commits.latest(f"app-{number}") for number in range(4)] == [None, None, 1, 1]
         assert queue.qsize() == 4
+
+
+def test_a_commit_that_is_not_remembered_takes_no_place_with_an_owner_of_its_own(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As each write of a batch job has one. Whoever asks its owner again is told so, though others have committed."""
+    monkeypatch.setattr(joint_file, "JOINT_APPLICATIONS_MAX", 3)
+    with open_queue(storage) as queue:
+        part(queue, "nightly", application="nightly")
+        commit(queue, 1, "nightly", application="nightly")
+    for number in range(4):
+        with open_queue(storage) as queue:
+            part(queue, f"once-{number}", application=f"once-{number}")
+            queue.joint_commits.commit(f"once-{number}", 1, [f"once-{number}"], is_remembered=False)
+    with open_queue(storage) as queue:
+        assert queue.joint_commits.latest("nightly") == 1
+        assert queue.joint_commits.latest("once-3") == 1, "until the next commit"
+        queue.joint_commits.commit("other", 1, [])
+        queue.joint_commits.commit("once-3", 1, ["once-3"], is_remembered=False)
+        assert queue.qsize() == 5
+    with open_queue(storage) as queue:
+        known = [queue.joint_commits.latest(name) for name in ("nightly", "other", *(f"once-{n}" for n in range(4)))]
+        assert known == [1, 1, None, None, None, None]

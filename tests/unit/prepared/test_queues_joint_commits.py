@@ -23,6 +23,7 @@ from holdfast import (
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.shared_joint_file import SharedJointFile, named_part, part_name
+from holdfast.queue import queues_joint_commits
 from holdfast.queue.prepared.parts import check_may_prepare
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.queues_joint_commits import QueuesJointCommits
@@ -134,6 +135,33 @@ def prepared_of(storage: SimulatedStorage, path: Path) -> list[str]:
     """Return what is in doubt in a queue."""
     with opened(storage, path) as queue:
         return prepared_ids(queue)
+
+
+def test_of_many_queues_some_are_open_at_a_time(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process has so many file descriptors. All of them follow, and all of them abort."""
+    monkeypatch.setattr(queues_joint_commits, "_OPEN_MAX", 2)
+    paths = [DATA / name for name in "abcde"]
+    for path in paths[2:]:
+        opened(storage, path).close()
+    handles: list[PersistentQueue] = []
+    open_one = QueuesJointCommits._opened
+
+    def watched(commits: QueuesJointCommits, name: str) -> PersistentQueue:
+        assert len([each for each in handles if "closed" not in repr(each)]) < 2
+        handles.append(open_one(commits, name))
+        return handles[-1]
+
+    monkeypatch.setattr(QueuesJointCommits, "_opened", watched)
+    commits = commits_of(storage)
+    commits.commit("job", 1, [file_part(storage, path, f"{path.name}-1", commits.part_of("job", 1)) for path in paths])
+    assert len(handles) == 10
+    for path in paths:
+        file_part(storage, path, f"{path.name}-2", commits.part_of("job", 2))
+    for name in "abcde":
+        commits.abort("job", 2, id_prefix=f"{name}-")
+    for path in paths:
+        with opened(storage, path) as queue:
+            assert (waiting(queue), prepared_ids(queue)) == ([b"%s-1" % path.name.encode()], [])
 
 
 def test_an_application_that_commits_once_is_forgotten(storage: SimulatedStorage) -> None:

@@ -10,7 +10,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,12 @@ class LossNotes:
                     found.add(damage_of(fields))
         return sorted(found, key=lambda damage: damage.offsets.start)
 
-    def remove(self) -> None:
-        """Remove all notes, once their batch is committed."""
+    def remove(self, reserved: Collection[str]) -> None:
+        """Remove all notes but those of batches that are still reserved: one that is not whole yet may be of them."""
         try:
             for path in self._paths():
-                self._storage.remove(path)
+                if not reserved or self._fields(path).get("batch_id") not in {None, *reserved}:
+                    self._storage.remove(path)
         except OSError as error:  # the next batch tries again, and they name their own
             logger.warning("notes of lost messages in %s cannot be removed: %s", self._directory, error)
 

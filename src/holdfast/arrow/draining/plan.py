@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.arrow.reading.file_range import FileRange, clipped
 from holdfast.arrow.reading.partitions import TASK_BYTES_MIN
+from holdfast.arrow.reading.snapshot import read_mark
 from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.prepared.reservations import Reservation
@@ -98,10 +100,13 @@ def _parts(queue: PersistentQueue, reservation: Reservation) -> Iterator[FileRan
         by_file.setdefault(sequence, []).append((first, first + count))
         limits[sequence] = end_position
     names = queue.reservations.data_files(reservation)
+    mark = read_mark(OsStorage(), QueueDirectory(queue.path), queue.queue_id)  # it may come a little later than a put
+    log_end = (0, 0) if mark is None else (mark.sequence, mark.visible[0])
     for sequence, wanted in by_file.items():
         if sequence in names:
-            name = names[sequence]
-            yield FileRange(name, tuple(wanted), 0 if name.is_merged else limits[sequence])  # places are of the old one
+            name, end = names[sequence], limits[sequence]
+            limit = 0 if name.is_merged else end  # places are of the old one
+            yield FileRange(name, tuple(wanted), limit, log_end=min(log_end, (sequence, end)))
 
 
 def missing_files(queue: PersistentQueue, reservation: Reservation) -> list[Damage]:
@@ -128,5 +133,4 @@ def _offset_at(part: FileRange, place: int) -> int:
 
 
 def _clip(part: FileRange, first: int, end: int) -> FileRange:
-    limit = part.limit if end == part.end else 0
-    return FileRange(part.name, clipped(part.wanted, first, end), limit)
+    return replace(part, wanted=clipped(part.wanted, first, end), limit=part.limit if end == part.end else 0)

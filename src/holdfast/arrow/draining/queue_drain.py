@@ -213,8 +213,7 @@ class QueueDrain:
         notes = LossNotes(OsStorage(), QueueDirectory(self.queue.path).group(self._options.group))
         damage = [*batch.damage, *notes.read(batch.reservation.id)]
         self.queue.reservations.commit(batch.reservation)
-        if not self._running:  # they may be writing theirs
-            notes.remove()
+        notes.remove([*(each.reservation.id for each in self._running), *(each.id for each in self._resumed)])
         for each in damage:
             self._lose(each)
         self._tally.add(batch.reservation.id, batch.reservation.count, batch.size_bytes)

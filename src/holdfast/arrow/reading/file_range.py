@@ -27,6 +27,8 @@ class FileRange:
         Of the file that is being written, which may not be the one of that name after a power failure; else empty.
     position : int
         Position of the first message; 0 if that is not known.
+    log_end : tuple of (int, int)
+        A data file, by sequence, and a position in it: the log went so far when the read was planned.
     """
 
     name: DataFileName
@@ -34,6 +36,7 @@ class FileRange:
     limit: int = 0
     file_id: bytes = b""
     position: int = 0
+    log_end: tuple[int, int] = (0, 0)
 
     @property
     def start(self) -> int:

@@ -142,8 +142,8 @@ def visible_files(
 
 def pinned(mark: Watermark, name: DataFileName, runs: Runs, position: int = 0) -> FileRange:
     """Return messages of a file as a task reads them: of the file that is being written, up to the end."""
-    is_last = name.sequence == mark.sequence
-    return FileRange(name, runs, *((mark.visible[0], mark.file_id) if is_last else (0, b"")), position)
+    limit, file_id = (mark.visible[0], mark.file_id) if name.sequence == mark.sequence else (0, b"")
+    return FileRange(name, runs, limit, file_id, position, (mark.sequence, mark.visible[0]))
 
 
 def _progress(

@@ -44,17 +44,20 @@ def require_queue_here(storage: Storage, root: Path, queue_id: bytes) -> QueueDi
     return directory
 
 
-def require_log_here(storage: Storage, root: Path, queue_id: bytes, name: DataFileName) -> QueueDirectory:
+def require_log_here(
+    storage: Storage, root: Path, queue_id: bytes, name: DataFileName, log_end: tuple[int, int] = (0, 0)
+) -> QueueDirectory:
     """Return the directory of a queue whose log once held a file; else it was unmounted, or is an older copy.
 
-    Raises as :func:`require_queue_here`, and StorageError if ``write.mark`` does not verify.
+    ``log_end`` as of :class:`FileRange`. Raises as :func:`require_queue_here`, and StorageError if ``write.mark`` does
+    not verify.
     """
     directory = require_queue_here(storage, root, queue_id)
     mark = read_mark(storage, directory, queue_id)
-    if mark is None or mark.sequence < name.sequence:
+    if mark is None or (mark.sequence, mark.visible[0]) < max((name.sequence, 0), log_end):
         raise ConfigError(
-            f"{root} on {platform.node()} is an older copy of the queue, without {name}: mount the directory "
-            "itself on each machine that runs tasks"
+            f"{root} on {platform.node()} is an older copy of the queue, without all of {name} or of what follows it: "
+            "mount the directory itself on each machine that runs tasks"
         )
     return directory
 
@@ -62,8 +65,8 @@ def require_log_here(storage: Storage, root: Path, queue_id: bytes, name: DataFi
 class QueueFiles(Opener, Protocol):
     """Where the bytes of a queue are: on this machine, or on one that is asked for them."""
 
-    def require_log(self, name: DataFileName) -> None:
-        """Make sure that the queue is there, and that its log once held a file. Raises HoldfastError."""
+    def require_log(self, part: FileRange) -> None:
+        """Make sure that the queue is there, and that its log once held a part. Raises HoldfastError."""
 
 
 Elsewhere = Callable[[HoldfastError], QueueFiles]
@@ -88,17 +91,13 @@ class LocalFiles:
         """Open a file."""
         return self._storage.open(path, writable=writable)
 
-    def require_queue(self) -> None:
-        """Make sure that it is the queue of the plan. Raises as :func:`require_queue_here`."""
-        require_queue_here(self._storage, self._root, self._queue_id)
-
-    def require_log(self, name: DataFileName) -> None:
+    def require_log(self, part: FileRange) -> None:
         """Make sure that this is no older copy. Raises as :func:`require_log_here`."""
-        require_log_here(self._storage, self._root, self._queue_id, name)
+        require_log_here(self._storage, self._root, self._queue_id, part.name, part.log_end)
 
 
-def queue_files(root: Path, queue_id: bytes, name: DataFileName, elsewhere: Elsewhere | None) -> QueueFiles:
-    """Return where to read a data file: here, if this machine sees the queue and no older copy of it.
+def queue_files(root: Path, queue_id: bytes, part: FileRange, elsewhere: Elsewhere | None) -> QueueFiles:
+    """Return where to read a part: here, if this machine sees the queue and no older copy of it.
 
     Raises
     ------
@@ -106,12 +105,11 @@ def queue_files(root: Path, queue_id: bytes, name: DataFileName, elsewhere: Else
         This machine does not see it, and there is nothing else, or that cannot be asked.
     """
     files = LocalFiles(root, queue_id)
-    if elsewhere is None:
-        files.require_queue()
-        return files
     try:
-        files.require_log(name)
+        files.require_log(part)
     except HoldfastError as error:  # another user's directory too
+        if elsewhere is None:
+            raise
         return elsewhere(error)
     return files
 
@@ -145,11 +143,11 @@ def walk_range(
     ConsumedMeanwhileError, StorageError
         As :meth:`FileRangeReader.walked`.
     """
-    files = queue_files(root, queue_id, part.name, elsewhere)
+    files = queue_files(root, queue_id, part, elsewhere)
     path = queue_directory(root).data_file(part.name)
     with storage_errors("reading", path):
         try:
             yield from FileRangeReader(files, path, queue_id, part, on_loss).walked()
         except ConsumedMeanwhileError as error:
-            files.require_log(part.name)
+            files.require_log(part)
             raise ConsumedMeanwhileError(f"{error}: {advice}", path=str(path)) from None

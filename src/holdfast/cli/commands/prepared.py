@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from holdfast.arrow.draining.queue_drain import PREFIX
 from holdfast.cli.display import write_table
 from holdfast.cli.ending import DAMAGED, exit_with
 from holdfast.cli.opening import json_option, looking, queue_argument, sharing
@@ -14,6 +15,11 @@ from holdfast.cli.text import counted, duration, offsets, size
 from holdfast.log import printable
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.queue.prepared.prepared_transactions import PreparedTransaction
+
+_GIVEN_BACK = (
+    "the next batch that begins with its first message gets this id again, with other rows:"
+    " remove from the sink what it has of the id before the next drain"
+)
 
 _id_argument = click.argument("transaction_id", metavar="ID")
 _force_option = click.option(
@@ -104,3 +110,5 @@ def abort(path: Path, transaction_id: str, force: bool, as_json: bool) -> None:
         write_json({"id": transaction_id})
     else:
         click.echo(f"aborted {printable(transaction_id)}")
+    if transaction_id.startswith(f"{PREFIX}-"):
+        click.echo(_GIVEN_BACK, err=True)

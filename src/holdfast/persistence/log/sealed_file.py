@@ -46,14 +46,14 @@ def retired_ranges(files: LogFiles, first: int = 0) -> list[range]:
         if following.first_offset <= first:
             continue
         if name.is_merged:
-            ranges += _left_out(files.storage, files.path(name), name)
+            ranges += left_out(files.storage, files.path(name), name)
         if not name.is_before(following):
             ranges.append(range(end_offset(files.storage, files.path(name), name), following.first_offset))
     return [gap for gap in ranges if gap and gap.stop > first]
 
 
-def _left_out(storage: Storage, path: Path, name: DataFileName) -> list[range]:
-    """Return the offsets that a merged file has not, between those that it has."""
+def left_out(storage: Storage, path: Path, name: DataFileName) -> list[range]:
+    """Return the offsets that a merged file has not, up to its end; damage is none of them. Reads the whole file."""
     try:
         header = read_data_file_header(storage, path)
     except CorruptionError:

@@ -114,7 +114,9 @@ class JointFile:
             commits = {**known, commit.application: commit}
             self._forgotten.pop(commit.application, None)
             done = [each for each in _by_age(commits) if not each.parts and each is not commit]
-            for each in done[: max(0, len(commits) - JOINT_APPLICATIONS_MAX)]:
+            once = [commits.pop(each.application) for each in done if not each.is_remembered]
+            remembered = [each for each in done if each.is_remembered]
+            for each in remembered[: max(0, len(commits) - JOINT_APPLICATIONS_MAX)]:
                 del commits[each.application]
             self._known = None  # until its contents are known
             try:
@@ -126,6 +128,7 @@ class JointFile:
                     raise commit_unknown("committing jointly", self._path, error) from error
                 raise
             self._known = commits
+            self._forget(once)
             return commit
 
     def finished(self, commit: JointCommit) -> None:
@@ -157,9 +160,13 @@ class JointFile:
         with self._lock:
             known = self._known
             if known is not None and application in known and not known[application].parts:
-                self._forgotten[application] = known.pop(application)
-                if len(self._forgotten) > JOINT_APPLICATIONS_MAX:
-                    del self._forgotten[next(iter(self._forgotten))]
+                self._forget([known.pop(application)])
+
+    def _forget(self, commits: list[JointCommit]) -> None:
+        for each in commits:
+            self._forgotten[each.application] = each
+            if len(self._forgotten) > JOINT_APPLICATIONS_MAX:
+                del self._forgotten[next(iter(self._forgotten))]
 
     def _write(self, commits: dict[str, JointCommit]) -> None:
         fields = _fields(commits) | ({"id": self._document_id.hex()} if self._document_id else {})

@@ -66,7 +66,8 @@ class JointResolver:
             if known is None or not known.covers(part_of):
                 parts = tuple((each, self._find_part(each, part_of)) for each in dict.fromkeys(ids))
                 self._handle.require_write_side().flush()  # else earlier puts could be lost, and this not
-                known = self._file.decide(JointCommit(application, version, self._handle.clock.time_ns(), parts))
+                now = self._handle.clock.time_ns()
+                known = self._file.decide(JointCommit(application, version, now, parts, is_remembered))
                 self._check_owner()
                 self._publish(known)
             trouble = f"files of {_text(part_of)} in {self._handle.path} are not removed yet"

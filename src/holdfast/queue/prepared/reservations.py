@@ -6,6 +6,7 @@ A reservation is a prepared transaction that acknowledges and puts nothing. docs
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -182,11 +183,12 @@ class Reservations:
 
     def delivery_counts(self, reservation: Reservation) -> dict[int, int]:
         """Return the delivery counts of those messages that were delivered before."""
-        deliveries = self._progress().deliveries
-        if not deliveries:
-            return {}
-        known = [range(first, first + count) for first, count, _, _ in reservation.runs]
-        return {offset: times for offset, times in list(deliveries.items()) if any(offset in run for run in known)}
+        deliveries = dict(self._progress().deliveries)  # a copy: other threads deliver meanwhile
+        known, counts = sorted(deliveries), {}
+        for first, count, _, _ in reservation.runs:
+            for offset in known[bisect_left(known, first) : bisect_left(known, first + count)]:
+                counts[offset] = deliveries[offset]
+        return counts
 
     def size_bytes(self, reservation: Reservation) -> int:
         """Return the bytes of all payloads, as far as they can be read; nearly always reads frame headers only."""

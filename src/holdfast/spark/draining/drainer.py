@@ -81,6 +81,7 @@ class SparkEngine:
         self._in_flight = in_flight
         self._serve_address = None if serve_address is None else ServeAddress.parse(serve_address)
         self._driver_locks: dict[Path, DriverLock] = {}
+        self._places: dict[Path, set[Place]] = {}
         self._is_registered = False
 
     def prepare(
@@ -90,15 +91,16 @@ class SparkEngine:
         lock = self._driver_locks.setdefault(queue.path, DriverLock(self._spark))
         lock.take(QueueDirectory(queue.path).group(queue.group) / DRIVER_LOCK)
         frame, place = self._frame(queue, reservation, size_bytes, damage)
-        run = partial(self._run, frame, reservation.id, place)
+        run = partial(self._run, queue.path, frame, reservation.id, place)
         return run if self._in_flight == 1 else self._for_another_thread(run)
 
-    def _run(self, frame: DataFrame, batch_id: str, place: Place | None) -> None:
+    def _run(self, path: Path, frame: DataFrame, batch_id: str, place: Place | None) -> None:
         try:
             self._fn(frame, batch_id)
         finally:
             if place is not None:
                 forget(place)
+                self._places[path].discard(place)
 
     def _for_another_thread(self, run: Callable[[], object]) -> Callable[[], object]:
         """Return a function with the session, the pool and the tags of this thread."""
@@ -108,7 +110,9 @@ class SparkEngine:
         return inheriting
 
     def release(self, queue: PersistentQueue) -> None:
-        """Release the lock of the JVM, so that the next drain need not wait for it."""
+        """Release the lock of the JVM, so that the next drain need not wait for it, and what no batch came to use."""
+        for place in self._places.pop(queue.path, ()):
+            forget(place)
         lock = self._driver_locks.pop(queue.path, None)
         if lock is not None:
             lock.release()
@@ -130,6 +134,8 @@ class SparkEngine:
         plan = plan_drain(queue, reservation, task_count_for(size, parallelism))
         grant = Grant(plan.root, plan.queue_id, plan.notes, plan.batch_id)
         place = announce(grant, session_driver(self._spark), self._serve_address, is_kept=True)
+        if place is not None:
+            self._places.setdefault(queue.path, set()).add(place)
         return frame_in_tasks(self._spark, plan, self._schema, self._rows, place), place
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import logging
 import pickle
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,11 +20,13 @@ from holdfast.arrow.draining.plan import DrainPlan
 from holdfast.arrow.reading.columns import schema_of
 from holdfast.arrow.reading.file_range import FileRange
 from holdfast.arrow.reading.row_maker import RowMaker
+from holdfast.arrow.reading.task_walk import QueueFiles
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
 from holdfast.spark.reading.schema import SCHEMA
 from holdfast.spark.remote.place import Place
-from holdfast.spark.remote.unseen import elsewhere, note_loss, sees
+from holdfast.spark.remote.unseen import note_loss, remote_files
 from holdfast.spark.worker_memory import keep_modules
 
 if TYPE_CHECKING:
@@ -33,12 +37,17 @@ logger = logging.getLogger("holdfast")
 _NAME = "holdfast_drain"
 _PLAN = "plan"
 _ROWS = "rows"
-_PLACE = "place_token"
+_PLACE, _SEAL = "place_token", "seal_token"
 """Spark shows no option whose name has this word."""
+
+_KEY = secrets.token_bytes(32)
+"""Plans are unpickled, and whoever may send SQL to the session may give options to any format."""
 
 
 class DrainDataSource(DataSource):
-    """One drained batch as a table."""
+    """One drained batch as a table. Without the key of the process that drains it reads nothing."""
+
+    _key = b""
 
     @classmethod
     def name(cls) -> str:
@@ -53,9 +62,12 @@ class DrainDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DrainReader:
         keep_modules()
+        plan, rows = self.options.get(_PLAN, ""), self.options.get(_ROWS, "")
+        if not (self._key and hmac.compare_digest(self.options.get(_SEAL, ""), _seal(self._key, plan, rows))):
+            raise ConfigError("the format holdfast_drain reads the batches of a drain: call holdfast.spark.drain")
         place = Place.from_text(self.options[_PLACE]) if _PLACE in self.options else None
-        rows = pickle.loads(base64.b85decode(self.options[_ROWS]))  # noqa: S301  # this program's own, as the plan
-        return DrainReader(DrainPlan.from_text(self.options[_PLAN]), rows, place)
+        made = pickle.loads(base64.b85decode(rows))  # noqa: S301  # this program's own, as the plan
+        return DrainReader(DrainPlan.from_text(plan), made, place)
 
 
 @dataclass(frozen=True)
@@ -86,21 +98,43 @@ class DrainReader(DataSourceReader):
     def read(self, partition: DrainPartition) -> Iterator[Any]:
         """Yield the rows of a task as record batches; damaged messages are skipped and reported."""
         keep_modules()
-        others = elsewhere(self._place, self._plan.root)
-        return read_parts(self._plan, partition.parts, self._rows, partition.deliveries, self._lose, others)
+        for part in partition.parts:
+            source = _Source(self._plan, self._place)
+            others = None if self._place is None else source.elsewhere
+            yield from read_parts(self._plan, (part,), self._rows, partition.deliveries, source.lose, others)
 
-    def _lose(self, damage: Damage) -> None:
+
+class _Source:
+    """Where a part is read, which is where its losses are noted: an older copy of the queue is asked for neither."""
+
+    def __init__(self, plan: DrainPlan, place: Place | None) -> None:
+        self._plan = plan
+        self._place = place
+        self._is_elsewhere = False
+
+    def elsewhere(self, reason: HoldfastError) -> QueueFiles:
+        """Read from the range server. Raises HoldfastError."""
+        assert self._place is not None
+        self._is_elsewhere = True
+        return remote_files(self._place, self._plan.root, reason)
+
+    def lose(self, damage: Damage) -> None:
+        """Log damage and note it, durably. Raises HoldfastError."""
         logger.warning("drain: %s", damage)
-        plan = self._plan
-        if self._place is None or sees(plan.root, plan.queue_id):
-            LossNotes(OsStorage(), plan.notes).write(plan.batch_id, damage)
-        else:
+        if self._is_elsewhere and self._place is not None:
             note_loss(self._place, damage)
+        else:
+            LossNotes(OsStorage(), self._plan.notes).write(self._plan.batch_id, damage)
 
 
 def register(spark: SparkSession) -> None:
-    """Make a session know how to read a plan; once is enough."""
-    spark.dataSource.register(DrainDataSource)
+    """Make a session know how to read the plans of this process; once is enough."""
+    key = _KEY
+
+    class KeyedDataSource(DrainDataSource):  # made here, so that it travels by its contents and takes the key along
+        _key = key
+
+    spark.dataSource.register(KeyedDataSource)
 
 
 def frame_in_tasks(
@@ -108,11 +142,18 @@ def frame_in_tasks(
 ) -> DataFrame:
     """Return the DataFrame that tasks read from the data files: for batches of any size. The session is registered."""
     columns = base64.b85encode(pickle.dumps(rows)).decode()
-    reader = spark.read.format(_NAME).schema(schema).option(_PLAN, plan.to_text()).option(_ROWS, columns)
+    text = plan.to_text()
+    reader = spark.read.format(_NAME).schema(schema).option(_PLAN, text).option(_ROWS, columns)
+    reader = reader.option(_SEAL, _seal(_KEY, text, columns))
     if place is not None:
         reader = reader.option(_PLACE, place.to_text())
     frame: DataFrame = reader.load()
     return frame
+
+
+def _seal(key: bytes, plan: str, rows: str) -> str:
+    """Return what only this process can make for a plan."""
+    return hmac.digest(key, f"{plan} {rows}".encode(), "sha256").hex()
 
 
 def frame_from_driver(

@@ -37,6 +37,14 @@ _READ_AHEAD_BYTES = 16 * 2**20
 _OPTIONS = [("grpc.http2.max_frame_size", 2**24 - 1), ("grpc.http2.lookahead_bytes", _READ_AHEAD_BYTES)]
 """Frames as large as HTTP/2 has them: measured, a fifth less of the processor for each byte."""
 
+_ALIVE = [
+    ("grpc.keepalive_time_ms", 310_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
+]
+"""A server that sends nothing for so long is asked whether it lives, and has so long to say so. A gRPC server ends
+connections that ask it more often than each five minutes."""
+
 
 class RangeServerError(RetryableError):
     """A range server cannot be asked."""
@@ -72,7 +80,7 @@ class RangeClient:
                 f"grpc+tls://{address}:{self._place.port}",
                 tls_root_certs=self._place.certificate,
                 override_hostname=SERVER_NAME,
-                generic_options=_OPTIONS,
+                generic_options=[*_OPTIONS, *_ALIVE],
             )
             try:
                 with self._errors():

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.arrow.reading.file_range import FileRange
 from holdfast.persistence.filesystem.layout import DataFileName, data_file_name
 from holdfast.persistence.format.constants import FRAMES_START
 from holdfast.spark.remote.client import RangeClient
@@ -30,9 +31,9 @@ class RemoteFiles:
     def __init__(self, client: RangeClient) -> None:
         self._client = client
 
-    def require_log(self, name: DataFileName) -> None:
+    def require_log(self, part: FileRange) -> None:
         """Make sure that the server sees the queue, and that its log once held a file. Raises HoldfastError."""
-        self._client.require_log(name)
+        self._client.require_log(part.name)
 
     def open(self, path: Path, *, writable: bool = False) -> RemoteFile:
         """Open a data file, whose path on the server's host this is; only its name is sent."""

@@ -31,6 +31,7 @@ PORTS_TRIED = 16
 """As Spark's own servers (``spark.port.maxRetries``): each process that plans needs one."""
 
 _ALL_ADDRESSES = "0.0.0.0"  # noqa: S104  # executors come from other machines; TLS and the token keep others out
+_LOOPBACK = "127."
 _END_SECONDS = 10
 _ATTEMPTS = 2
 """A server may end between two plans."""
@@ -59,11 +60,18 @@ class ServeAddress:
         """Return the address in ``HOST``, ``HOST:PORT``, ``:PORT`` or ``off``; raises ConfigError."""
         if text == "off":
             return cls(is_off=True)
-        host, colon, port = text.rpartition(":") if text.count(":") == 1 or text.startswith("[") else (text, "", "")
+        has_port = text.count(":") == 1 or (text.startswith("[") and not text.endswith("]"))
+        host, colon, port = text.rpartition(":") if has_port else (text, "", "")
         is_number = port.isdecimal() and 0 < int(port) < 2**16
+        host = host.strip("[]")
         if (colon and not is_number) or not (host or colon) or any(each in host for each in "/ \t"):
             raise ConfigError(f"serveAddress is HOST, HOST:PORT, :PORT or off; not {text!r}")
-        return cls(host=host.strip("[]"), port=int(port) if colon else 0)
+        return cls(host=host, port=int(port) if colon else 0)
+
+    @property
+    def listens_at(self) -> str:
+        """Where the server listens: ``HOST`` may be an address of a gateway, but no other machine has a loopback."""
+        return self.host if ":" in self.host or self.host.startswith(_LOOPBACK) else _ALL_ADDRESSES
 
 
 class _Server:
@@ -74,7 +82,7 @@ class _Server:
         self.process = os.getpid()
         self._number = 0
         path = os.pathsep.join(filter(None, sys.path))
-        listen = [address.host if ":" in address.host else _ALL_ADDRESSES, str(address.port), str(PORTS_TRIED)]
+        listen = [address.listens_at, str(address.port), str(PORTS_TRIED)]
         self._popen = subprocess.Popen(  # noqa: S603  # this package
             [sys.executable, "-m", "holdfast.spark.serving", *listen, str(driver.process), str(IDLE_SECONDS)],
             stdin=subprocess.PIPE,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from functools import cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.arrow.reading.task_walk import Elsewhere, QueueFiles, require_queue_here
+from holdfast.arrow.reading.task_walk import Elsewhere, QueueFiles
 from holdfast.errors import HoldfastError
-from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.report import Damage
 from holdfast.spark.remote.place import Place
 from holdfast.spark.worker_memory import is_worker, keep_freed_memory
@@ -22,28 +21,18 @@ logger = logging.getLogger("holdfast")
 
 def elsewhere(place: Place | None, root: Path) -> Elsewhere | None:
     """Return how tasks of a plan read a queue that they do not see; None if the plan has no range server."""
-    if place is None:
-        return None
-
-    def remote(reason: HoldfastError) -> QueueFiles:
-        from holdfast.spark.remote.client import client_for  # Flight, which no other task needs
-        from holdfast.spark.remote.files import RemoteFiles
-
-        _say(str(reason), "read from", place, root)
-        if is_worker():
-            keep_freed_memory()
-        return RemoteFiles(client_for(place))
-
-    return remote
+    return None if place is None else partial(remote_files, place, root)
 
 
-def sees(root: Path, queue_id: bytes) -> bool:
-    """Whether this machine sees the queue of a plan."""
-    try:
-        require_queue_here(OsStorage(), root, queue_id)
-    except HoldfastError:
-        return False
-    return True
+def remote_files(place: Place, root: Path, reason: HoldfastError) -> QueueFiles:
+    """Return the files of a queue that this machine does not see. Raises HoldfastError."""
+    from holdfast.spark.remote.client import client_for  # Flight, which no other task needs
+    from holdfast.spark.remote.files import RemoteFiles
+
+    _say(str(reason), "read from", str(place), root)
+    if is_worker():
+        keep_freed_memory()
+    return RemoteFiles(client_for(place))
 
 
 def note_loss(place: Place, damage: Damage) -> None:
@@ -58,7 +47,7 @@ def parts_elsewhere(place: Place, root: Path, reason: HoldfastError) -> RemotePa
     from holdfast.spark.remote.client import client_for
     from holdfast.spark.remote.parts import RemoteParts
 
-    _say(str(reason), "written through", place, root)
+    _say(str(reason), "written through", str(place), root)
     return RemoteParts(client_for(place))
 
 
@@ -72,7 +61,7 @@ def release(place: Place) -> None:
         logger.info("the range server of a write was not told that it is over: %s", error)
 
 
-@cache
-def _say(reason: str, what: str, place: Place, root: Path) -> None:
-    """Tell a process's log once."""
+@lru_cache(maxsize=64)
+def _say(reason: str, what: str, place: str, root: Path) -> None:
+    """Tell a process's log once. ``place`` is a text: each plan has a token of its own."""
     logger.warning("%s; so %s is %s the range server at %s", reason, root, what, place)

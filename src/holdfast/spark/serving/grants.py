@@ -1,8 +1,9 @@
 """Which tokens are known, and whether the server is still needed. Threads of the server and its main loop share it.
 
 The server is needed while a request is under way and for a while behind the last one. It is needed while a plan waits
-for its first request, and while the process that planned keeps a plan and lives. A write is over when another process
-commits or aborts it: the server is needed until that process says so.
+for its first request, and while the process that planned keeps a plan and lives. Behind its end a plan waits only for
+:data:`UNASKED_SECONDS`: no task asks where all of them see the queue. A write is over when another process commits or
+aborts it: the server is needed until that process says so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from threading import Lock
 
 from holdfast.clock import Clock
 from holdfast.spark.remote.grant import Grant
+
+UNASKED_SECONDS = 3600.0
+"""So long a stage may wait for its first task in a busy cluster."""
 
 _TOKEN_BYTES = 32
 
@@ -45,6 +49,7 @@ class Grants:
         self._known: dict[bytes, _Known] = {}
         self._under_way = 0
         self._last = clock.monotonic()
+        self._unasked_until = float("inf")
 
     def add(self, grant: Grant, *, is_kept: bool) -> str:
         """Return a token for a grant: the one that it has already, if it has one. It waits for its first request."""
@@ -69,8 +74,9 @@ class Grants:
             self._known = {token: known for token, known in self._known.items() if known.grant != grant}
 
     def keep_writes(self) -> None:
-        """Keep only writes: the process that planned has ended."""
+        """Keep only writes, and for a while what was not asked for: the process that planned has ended."""
         with self._lock:
+            self._unasked_until = self._clock.monotonic() + UNASKED_SECONDS
             for known in self._known.values():
                 known.is_kept = known.is_kept and bool(known.grant.write_id)
 
@@ -98,9 +104,13 @@ class Grants:
     def idle_seconds(self) -> float:
         """Return for how long the server was not needed; 0 while it is."""
         with self._lock:
-            if self._under_way or any(known.is_kept or not known.is_asked for known in self._known.values()):
+            now = self._clock.monotonic()
+            waits = now < self._unasked_until
+            if self._under_way or any(
+                known.is_kept or (waits and not known.is_asked) for known in self._known.values()
+            ):
                 return 0.0
-            return self._clock.monotonic() - self._last
+            return now - self._last
 
 
 def _digest(token: str) -> bytes:

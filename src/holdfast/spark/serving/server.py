@@ -101,6 +101,7 @@ class RangeServer(flight.FlightServerBase):
     def _chunks(self, grant: Grant, fields: dict[str, Any]) -> Iterator[Any]:
         path, position, left = self._path(grant, fields), int(fields["position"]), int(fields["size"])
         with self._grants.request(), _told(), storage_errors("reading", path):
+            require_queue_here(self._storage, grant.root, grant.queue_id)
             try:
                 file = self._storage.open(path, writable=False)
             except MISSING:

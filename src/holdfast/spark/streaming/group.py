@@ -42,14 +42,14 @@ def unfinished_from(log: StreamLog, group: str) -> int:
 
 
 def never_there(log: StreamLog, group: str, group_id: str) -> Runs:
-    """Return the offsets that had been retired before a group was made: none of its business, and no loss.
+    """Return the ascending offsets that had been retired before a group was made: none of its business, and no loss.
 
     A group of that name with another id was made later than the stream's: messages unknown to it may be lost.
     """
     found = find_group(log.storage, log.directory, group)
     if found is None or found.group_id.hex() != group_id:
         return ()
-    return tuple((gone.start, gone.stop) for gone in found.retired)
+    return tuple(sorted((gone.start, gone.stop) for gone in found.retired))
 
 
 def finish_below(log: StreamLog, group: str, offset: int) -> None:
@@ -72,7 +72,8 @@ def finish_below(log: StreamLog, group: str, offset: int) -> None:
     def changes(progress: GroupProgress) -> list[Change]:
         if progress.deliveries or progress.dead or progress.votes:
             raise ConfigError(
-                f"group {group!r} of {log.directory.root} is used by a consumer: give the stream a group of its own"
+                f"group {group!r} of {log.directory.root} is used by a consumer, or has dead letters of messages whose "
+                "ttl is over: give the stream a group of its own, with expired='drop'"
             )
         if progress.floor >= offset:
             return []

@@ -9,10 +9,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
-from holdfast.arrow.reading.file_range import FileRange, Runs
+from holdfast.arrow.reading.file_range import FileRange, Runs, clipped
 from holdfast.arrow.reading.snapshot import pinned, read_mark, visible_end, visible_files
 from holdfast.persistence.filesystem.layout import (
     DataFileName,
@@ -20,9 +20,10 @@ from holdfast.persistence.filesystem.layout import (
     list_data_files,
     open_directory,
 )
-from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.filesystem.storage import MISSING, OsStorage, Storage
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_times import offset_since
+from holdfast.persistence.log.sealed_file import left_out
 from holdfast.persistence.log.watermark import Watermark
 
 
@@ -78,6 +79,10 @@ class StreamLog:
         assert self.mark is not None, "there is no file where nothing was ever put"
         return pinned(self.mark, name, ((first, end),), position)
 
+    def left_out(self, name: DataFileName) -> Runs:
+        """Return the offsets that a merged file does not contain; none if it is another one, or is gone by now."""
+        return _left_out(self.path(name), name, self.queue_id) if name.is_merged else ()
+
     def between(self, start: int, end: int) -> tuple[list[FileRange], Runs]:
         """Return the messages from ``start`` to ``end``, and the offsets that no file contains."""
         parts: list[FileRange] = []
@@ -91,6 +96,7 @@ class StreamLog:
                 gaps.append((expected, first))
             if first < last:
                 parts.append(self.part(name, first, last))
+                gaps += clipped(self.left_out(name), first, last)
                 expected = last
         if expected < end:
             gaps.append((expected, end))
@@ -100,6 +106,7 @@ class StreamLog:
         """Return the first offset from ``offset`` on that a file holds; the end of the log if there is none."""
         for name, file_end in self.files_from(offset):
             first = max(offset, name.first_offset)
+            first = next((behind for gap, behind in self.left_out(name) if gap <= first < behind), first)
             if first < file_end:
                 return first
         return self.end
@@ -110,3 +117,12 @@ class StreamLog:
             return 0
         files = LogFiles(self.storage, self.directory, self.queue_id)
         return offset_since(files, timestamp_ns, (self.mark.sequence, self.mark.visible[0], self.end))
+
+
+@lru_cache(maxsize=4)
+def _left_out(path: Path, name: DataFileName, _queue_id: bytes) -> Runs:
+    """Read a merged file, once for all of its batches: a queue never gives a name to two contents."""
+    try:
+        return tuple((gap.start, gap.stop) for gap in left_out(OsStorage(), path, name))
+    except MISSING:  # reading it says so
+        return ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,12 +63,13 @@ class ManyQueuesStreamReader(BatchReader):
     def latestOffset(self, start: Fields, limit: ReadLimit) -> Fields:  # noqa: N802
         """Return the end of the batch that begins at ``start``; that itself if there is nothing more."""
         before = ManyOffset.parse(start)
+        left = {name: place for name, place in before.queues.items() if not self._is_named(name)}
         ahead = dict(self._ahead(before))
         late = dict(self._late(set(ahead)))
         joined = {name: each.place.offset for name, each in late.items()}
         ahead |= late
-        ends = {name: each.place for name, each in ahead.items()}
-        is_changed = set(before.queues) - set(ahead) or any(each.is_rewound for each in ahead.values())
+        ends = left | {name: each.place for name, each in ahead.items()}
+        is_changed = set(before.queues) - set(ends) or any(each.is_rewound for each in ahead.values())
         waiting = {name: each for name, each in ahead.items() if each.count and not each.is_rewound}
         count = sum(each.count for each in waiting.values())
         at = sum(each.place.offset for each in waiting.values())
@@ -79,9 +81,9 @@ class ManyQueuesStreamReader(BatchReader):
         return ManyOffset(known, {name: joined[name] for name in joined if name in known}).to_fields()
 
     def _ahead(self, before: ManyOffset) -> Iterator[tuple[str, Ahead]]:
-        """Yield what is ahead in each queue that the stream knows and that is still there."""
+        """Yield what is ahead in each queue that the stream knows, and that is still there and named."""
         for name, place in before.queues.items():
-            if self._is_there(name, place):
+            if self._is_named(name) and self._is_there(name, place):
                 yield name, self._stream(name).ahead(place)
 
     def _late(self, known: set[str]) -> Iterator[tuple[str, Ahead]]:
@@ -137,6 +139,10 @@ class ManyQueuesStreamReader(BatchReader):
 
     def _named(self) -> list[Path]:
         return queues_named(OsStorage(), self._options.path, self._patterns)
+
+    def _is_named(self, name: str) -> bool:
+        """Whether the option names a queue, which may have changed since the checkpoint was begun."""
+        return any(fnmatchcase(name, each) for each in self._patterns)
 
     def _is_there(self, name: str, place: StreamOffset) -> bool:
         """Whether a queue of the stream was not deleted since; raises QueueNotFoundError if that is an error."""

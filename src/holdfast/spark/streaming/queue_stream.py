@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from holdfast.arrow.reading.file_range import FileRange, Runs, clipped
+from holdfast.arrow.reading.file_range import FileRange, Runs
 from holdfast.errors import ConfigError, DiskFullError, RetryableError, StorageError
 from holdfast.persistence.filesystem.storage import OsStorage, storage_errors
 from holdfast.spark.streaming.group import begin_group, finish_below, never_there, unfinished_from
@@ -19,6 +19,10 @@ from holdfast.spark.streaming.options import StreamOptions
 from holdfast.spark.streaming.places import NO_LIMIT, Places
 
 logger = logging.getLogger("holdfast")
+
+
+_RUNS_SAID = 20
+"""Of a merged file, each message may lie between two that are gone."""
 
 
 class MessagesGoneError(StorageError):
@@ -181,19 +185,36 @@ class QueueStream:
         """Report which messages are gone, as an error or as a warning."""
         lost = gaps
         if gaps and self._options.group is not None:
-            for first, end in never_there(log, self._options.group, place.group_id):
-                lost = (*clipped(lost, 0, first), *clipped(lost, end, NO_LIMIT))
+            lost = _outside(gaps, never_there(log, self._options.group, place.group_id))
         if not lost:
             return
-        offsets = ", ".join(f"{first}..{end - 1}" for first, end in lost)
+        offsets = ", ".join(f"{first}..{end - 1}" for first, end in lost[:_RUNS_SAID])
+        offsets += f" and {len(lost) - _RUNS_SAID} more runs" if len(lost) > _RUNS_SAID else ""
         message = (
-            f"messages {offsets} of {log.directory.root} are gone: they were finished by every group before this "
-            "stream read them, or lost with the end of the log"
+            f"messages {offsets} of {log.directory.root} are gone: every group finished them before this stream read "
+            "them, or their ttl was over in it, or they were lost with the end of the log"
         )
         if self._options.fail_on_data_loss:
             raise MessagesGoneError(
-                f"{message}; read the rest with failOnDataLoss=false, and keep what is not read with the option group",
+                f"{message}; read the rest with failOnDataLoss=false. The option group keeps what is not read, but for "
+                "messages whose ttl is over",
                 path=str(log.directory.root),
                 offsets=[range(*run) for run in lost],
             )
         logger.warning("%s", message)
+
+
+def _outside(gaps: Runs, others: Runs) -> Runs:
+    """Return what of ascending ranges is in none of other ascending ones."""
+    left, at = [], 0
+    for first, end in gaps:
+        while at < len(others) and others[at][1] <= first:
+            at += 1
+        place = at
+        while place < len(others) and others[place][0] < end:
+            if first < others[place][0]:
+                left.append((first, others[place][0]))
+            first, place = others[place][1], place + 1  # noqa: PLW2901  # the rest of it
+        if first < end:
+            left.append((first, end))
+    return tuple(left)

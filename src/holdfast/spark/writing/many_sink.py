@@ -7,9 +7,10 @@ beside the queues decides (``queue/queues_joint_commits.py``). docs/spark-sink.m
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StringType, StructType
 
 from holdfast.errors import ConfigError, HoldfastError, ShutDown, TransactionStateError
-from holdfast.persistence.filesystem.layout import queue_directory
+from holdfast.persistence.filesystem.layout import list_batch_files, queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, OsStorage, storage_errors
 from holdfast.persistence.outcomes.shared_joint_file import named_part
 from holdfast.queue.options.put_options import as_batch
@@ -163,8 +164,23 @@ class ManyQueuesSink(Sink):
             logger.warning("version %d of %s is in %s already: not written again", version, application, path)
         prefix = id_prefix(application)
         commits.commit(application, version, ids, is_remembered=is_remembered, id_prefix=prefix)
-        for name in dict.fromkeys(named_part(each)[0] for each in ids):
+        for name in dict.fromkeys([*(named_part(each)[0] for each in ids), *self._with_old_parts()]):
             self._collect(name)
+
+    def _with_old_parts(self) -> list[str]:
+        """Return the queues in which a part has waited for too long: maybe no later write names them."""
+        storage, path, oldest = OsStorage(), self._options.path, time.time() - self._options.staged_retention_seconds
+        found = []
+        try:
+            for name in sorted(storage.list(path)):
+                directory = queue_directory(path / name)
+                with suppress(*MISSING):  # it is no queue, or a part is decided meanwhile
+                    parts = [each for each in list_batch_files(storage, directory) if each.startswith(ID_PREFIX)]
+                    if any(directory.batch_file(each).stat().st_mtime <= oldest for each in parts):
+                        found.append(name)
+        except OSError as error:  # as a queue that cannot be opened
+            logger.warning("what dead writes have staged in %s was not looked for: %s", path, error)
+        return found
 
     def _collect(self, name: str) -> None:
         """Abort what dead writes have staged in a queue long ago."""

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, UsageError
 from holdfast.messages import CommonHeaders
 from holdfast.queue.options.put_options import Put
 from holdfast.spark.reading.schema import SCHEMA
@@ -217,7 +217,10 @@ def _durations(column: Any) -> _Values:
 
 def _instants(column: Any) -> _Values:
     is_timestamp = pa.types.is_timestamp(column.type)
-    return (column.cast(pa.timestamp("us", tz="UTC")) if is_timestamp else column).to_pylist()  # type: ignore[no-any-return]
+    try:
+        return (column.cast(pa.timestamp("us", tz="UTC")) if is_timestamp else column).to_pylist()  # type: ignore[no-any-return]
+    except (OverflowError, ValueError) as error:
+        raise UsageError(f"not_before is in the years 1 to 9999 ({error})") from error
 
 
 def _texts(column: Any) -> _Values:
