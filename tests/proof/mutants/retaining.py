@@ -179,7 +179,7 @@ RETAINING = (
         "a-merge-trusts-another-sync",
         "What an open group has finished counts as durable for a merge by the sync of another handle.",
         "persistence/compaction/compactor.py",
-        "            for sync in self._syncs:\n                sync()\n",
+        "            self._sync_groups()\n",
         "",
         "merges",
     ),

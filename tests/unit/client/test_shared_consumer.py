@@ -229,6 +229,21 @@ def test_a_take_without_an_answer_is_given_up(error: BaseException) -> None:
     assert given_up == [Verb("g", {"verb": "give_up", "number": 7 << 32 | 1})]
 
 
+def test_a_take_that_is_given_up_while_another_one_is_told_is_told_too() -> None:
+    """Threads give up at any time."""
+    parts = Parts()
+    told: list[int] = []
+
+    def tell(number: int) -> None:
+        told.append(number)
+        if number == 1:
+            parts.side.give_up(2)
+
+    parts.side.give_up(1)
+    parts.side.tell_given_up(tell)
+    assert (told, parts.side._given_up) == ([1, 2], [])
+
+
 def test_a_take_of_a_session_found_dead_is_given_up_by_no_owner_and_keeps_no_lease_from_being_extended() -> None:
     """All of that session was given back. What an owner refuses for another reason comes behind the leases."""
     parts = Parts([b"a"], RetryableError("no answer"))

@@ -25,6 +25,7 @@ from holdfast.persistence.compaction import compactor
 from holdfast.persistence.compaction.compactor import ACTIVE, HELD, RETAINED
 from support.builders.handles import handle_of, pass_over
 from support.builders.transactions import ORDERS
+from support.owners.second_groups import open_beside
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -282,3 +283,29 @@ def test_a_side_whose_sync_fails_during_the_copy_lets_no_message_go(
         with pytest.raises((CommitUnknownError, PoisonedError)):
             queue.compact()
         assert not any(name.is_merged for name in handle_of(queue).files.names())
+
+
+def test_a_group_that_is_opened_during_the_copy_is_asked_for_its_sync(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those that were open before; and one that was closed meanwhile is not."""
+    with PersistentQueue(ORDERS, mode="exclusive", data_file_bytes=FILE_BYTES, storage=storage) as queue:
+        fill(queue)
+        queue.groups.create("late", start="latest")
+        copy_live, opened = compactor.copy_live, []
+
+        def with_another_group(*args: Any) -> int:
+            late = open_beside(queue, "late")
+            opened.append(late)
+            queue.put(b"one more")
+            with refusing(storage, "sync", ".position"), pytest.raises(CommitUnknownError):
+                late.get(timeout=0)
+            return copy_live(*args)
+
+        monkeypatch.setattr(compactor, "copy_live", with_another_group)
+        with pytest.raises((CommitUnknownError, PoisonedError)):
+            queue.compact()
+        assert not any(name.is_merged for name in handle_of(queue).files.names())
+        opened.pop().close()
+        monkeypatch.setattr(compactor, "copy_live", copy_live)
+        assert queue.compact().merged_count

@@ -537,6 +537,27 @@ def test_a_message_in_hand_ends_once_it_is_given_back(opened: Any, clock: FakeCl
     assert queue.stats().dropped == 1
 
 
+def test_a_message_that_a_transaction_lets_go_of_ends_in_a_group_without_a_consumer(
+    opened: Any, clock: FakeClock
+) -> None:
+    """However often a pass has looked at it while it was held; it is behind a message that waits."""
+    queue = opened()
+    queue.groups.create("asleep")
+    queue.put_many([Put(b"waits"), Put(b"held", ttl=60)])
+    with open_beside(queue, "asleep") as asleep:
+        asleep.receive().nack(delay=DAY)
+        tx = asleep.begin()
+        tx.ack(tx.receive())
+        tx.prepare("p")
+    clock.advance(HOUR)
+    for _ in range(2):
+        pass_over(queue)
+    queue.abort_prepared("p")
+    pass_over(queue)
+    with open_beside(queue, "asleep") as asleep:
+        assert asleep.stats().depth == 1
+
+
 def test_a_dead_letter_that_is_retried_ends_with_its_time(opened: Any, clock: FakeClock) -> None:
     """Though it was none that could end as the pass has read it: the log is read again at that time."""
     queue = opened(backoff=[0])

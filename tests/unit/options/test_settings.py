@@ -95,7 +95,6 @@ def test_only_what_was_given_is_checked_and_stored() -> None:
         ({"maxsize": -1}, "maxsize is 0 for no bound"),
         ({"maxsize": 2**63}, r"maxsize is 0 for no bound, or a number of messages, below 2\^63, not 0x8000"),
         ({"maxsize": 10**5000}, r"below 2\^63, not 0x"),
-        ({"max_deliveries": 10**5000}, "max_deliveries is 65535 at the most, or None"),
         ({"flush": FlushPolicy.every(commits=10**5000)}, r"flush\.commits is a number of commits from 1 on, below 2"),
         ({"backoff": b"abc"}, "backoff takes a Backoff or a list of seconds"),
         ({"backoff": [True]}, "backoff takes seconds from 0 on"),

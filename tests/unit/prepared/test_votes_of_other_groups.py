@@ -295,6 +295,36 @@ def test_a_commit_counts_though_the_disk_takes_nothing_for_the_group(
     assert shown(storage) == after("both", committed=True)
 
 
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_visit_that_fails_behind_the_name_of_its_file_has_decided_nothing(
+    storage: SimulatedStorage, verdict: str
+) -> None:
+    """The file says what the one before it said, and either verdict is still possible."""
+    with open_queue(storage, mode="exclusive") as queue:
+        leave_in_doubt(queue, "acks")
+    with open_queue(storage, mode="exclusive", group="other") as queue:
+        before = storage.before_verb
+        renamed: list[Path] = []
+
+        def fail(verb: str, path: Path) -> None:
+            if verb == "rename" and path.name == "next.position":
+                renamed.append(path)
+            if verb == "sync_directory" and renamed and path == renamed[0].parent:
+                raise OSError(EIO, os.strerror(EIO), str(path))
+
+        storage.before_verb = fail
+        with pytest.raises(StorageError):
+            decide(queue, verdict)
+        storage.before_verb = before
+        assert renamed
+        assert prepared_ids(queue) == ["t"]
+        decide(queue, opposite(verdict))
+        assert prepared_ids(queue) == []
+    left = storage.crash_dropping_unsynced()
+    with open_queue(left, mode="read_only", group="default") as look:
+        assert prepared_ids(look) == []
+
+
 @pytest.mark.parametrize("how", OPENED[:2])
 @pytest.mark.parametrize(("error", "kind"), [(ENOSPC, DiskFullError), (EIO, StorageError)])
 def test_what_only_acknowledges_stays_in_doubt_if_the_disk_refuses(

@@ -86,8 +86,9 @@ class Compactor:
         What it keeps although it is finished: that is not merged.
     file_bytes : int
         How large a merged file may become.
-    syncs : sequence of callable
-        As of :func:`retire_finished_files`.
+    sync_groups : callable
+        Makes the progress of the groups durable that this process has open. Raises if an earlier sync of one has
+        failed: a second one of another handle could succeed over lost data.
     """
 
     def __init__(
@@ -97,14 +98,14 @@ class Compactor:
         clock: Clock,
         retention: Retention,
         file_bytes: int,
-        syncs: Sequence[Callable[[], object]] = (),
+        sync_groups: Callable[[], object] = lambda: None,
     ) -> None:
         self._directory = directory
         self._files = files
         self._clock = clock
         self._retention = retention
         self._file_bytes = min(file_bytes, DATA_FILE_BYTES_LIMIT)
-        self._syncs = syncs
+        self._sync_groups = sync_groups
         self._kept: dict[str, int] = {}
         self._live_bytes = self._dead_bytes = 0
 
@@ -261,8 +262,7 @@ class Compactor:
         note_feature(files.storage, directory, MERGED)
         self._sync_ahead()
         with groups_locked(files.storage, directory, self._clock):
-            for sync in self._syncs:
-                sync()
+            self._sync_groups()
             needs = _Needs(directory, files, self._clock, self._retention)
             needs.make_durable()
             names = files.names()

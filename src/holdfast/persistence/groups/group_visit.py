@@ -39,12 +39,15 @@ def visit_group(
     *,
     is_needed: Callable[[GroupProgress], object] | None = None,
     is_doubtful: bool = False,
+    in_checkpoint: bool = False,
 ) -> bool:
-    """Note the changes that ``changes`` returns for a group's progress, durably; False if the group has an owner.
+    """Append the entries that ``changes`` returns for a group's progress, durably; False if the group has an owner.
 
     A group that does not exist needs no entries. Neither does a group whose owner has noted everything, because an
     owner rewrites the progress that it finds. ``is_needed`` tells whether entries are needed; the default is
     ``changes``. ``is_doubtful``: a visit before may have failed in the sync of a file that it could not remove.
+    ``in_checkpoint``: the file begins with the progress behind the changes, which may take much less space. Then an
+    error does not say that nothing is noted.
     """
     is_needed = is_needed or changes
     group = find_group(storage, directory, name)
@@ -58,8 +61,9 @@ def visit_group(
         if is_doubtful:
             with suppress(*MISSING):
                 storage.remove(within(directory.group(name), NEXT))
-        progress = reader.refresh()
-        apply_run(changes(progress), progress)  # so they are in the checkpoint, which may be much smaller by them
+        if in_checkpoint:
+            progress = reader.refresh()
+            apply_run(changes(progress), progress)
         positions = PositionFileWriter(
             storage,
             directory.group(name),
@@ -68,7 +72,9 @@ def visit_group(
             file_bytes=POSITION_FILE_BYTES_MIN,
         )
         try:
-            positions.append(changes(positions.progress) or _floor_again(positions.progress))
+            new = changes(positions.progress)
+            if new or in_checkpoint:
+                positions.append(new or _floor_again(positions.progress))  # with the witness behind it
         finally:
             positions.close()
     finally:

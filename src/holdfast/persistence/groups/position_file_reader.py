@@ -125,7 +125,7 @@ class PositionFileReader:
                     file.sync()
             except MISSING:  # replaced by the next generation just now
                 self.refresh()
-                if self.generation == generation:
+                if self.generation in (0, generation):  # nothing is behind it that can be read
                     raise
             else:
                 self._storage.sync_directory(self._directory)

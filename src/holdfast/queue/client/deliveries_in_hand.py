@@ -165,8 +165,8 @@ class DeliveriesInHand:
         """Have the owner give up these takes, by ``give_up``. Raises as that."""
         while self._given_up:
             with suppress(SessionLostError):  # all that the session before had in hand is given back
-                give_up(self._given_up[-1])
-            self._given_up.pop()
+                give_up(self._given_up[0])
+            del self._given_up[0]  # others come behind it
 
     # -- Taken ahead -------------------------------------------------------------------------------------------------
 

@@ -132,10 +132,10 @@ class Upkeep:
     def _do_due(self) -> float:
         """Tell what is due; return when to come again."""
         now = time.monotonic()
+        chores_due = math.inf if self.chores is None else self.chores.do_due(now)  # first: leases end
         for thread, told in list(self._arrived.items()):
             if told[1] <= now:
                 self._membership.ask(Arrived(thread, told[0]))
                 if self._arrived.get(thread) == told:
                     del self._arrived[thread]
-        due = min((at for _, at in list(self._arrived.values())), default=math.inf)
-        return due if self.chores is None else min(due, self.chores.do_due(time.monotonic()))
+        return min([chores_due, *(at for _, at in list(self._arrived.values()))])

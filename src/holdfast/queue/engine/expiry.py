@@ -40,11 +40,14 @@ class Expiries:
         self._left_count = 0
         self._turn = 0  # first offset of the stretch from which the next call reads again
 
-    def find(self, first: int, end: LogEnd, now_ns: int, is_open: Callable[[int], bool]) -> list[tuple[Record, int]]:
+    def find(
+        self, first: int, end: LogEnd, now_ns: int, is_open: Callable[[int], bool | None]
+    ) -> list[tuple[Record, int]]:
         """Return messages from ``first`` on that have expired, without their payloads, and when.
 
-        ``is_open``: whether any group could still end the message of an offset; the others are left out. The next call
-        finds more, and those again that are open then. Raises ``OSError``, StorageError.
+        ``is_open``: whether any group could end the message of an offset now; None: not now, and perhaps later. The
+        others are left out. The next call finds more, and those again that are open then. Raises ``OSError``,
+        StorageError.
         """
         self._left_count = MESSAGES_MAX
         self._stretches = {start: each for start, each in self._stretches.items() if each[0] > first}
@@ -68,7 +71,7 @@ class Expiries:
         return found
 
     def _read(
-        self, offsets: range, end: LogEnd, now_ns: int, is_open: Callable[[int], bool], key: int
+        self, offsets: range, end: LogEnd, now_ns: int, is_open: Callable[[int], bool | None], key: int
     ) -> list[tuple[Record, int]]:
         """Read a stretch, and remember when the first of its messages expires that is open, or may be again."""
         reader, found, earliest_ns = self._reader, [], NUMBER_MAX
@@ -85,7 +88,7 @@ class Expiries:
                 if not expires_ns or offset not in offsets:
                     continue
                 is_over, may_end = expires_ns <= now_ns, is_open(offset)
-                if may_end or not is_over:  # a dead letter may be retried until then, and be open again
+                if may_end is not False or not is_over:  # a dead letter may be retried until then, and be open again
                     earliest_ns = min(earliest_ns, expires_ns)
                 if may_end and is_over:
                     found.append(((offset, timestamp, headers, b"", position, sequence), expires_ns))

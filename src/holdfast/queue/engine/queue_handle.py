@@ -314,6 +314,11 @@ class QueueHandle:
             self.directory, self.files, self.clock, retention, own_group=own_group, own_progress=own, syncs=syncs
         )
 
+    def flush_groups(self) -> None:
+        """Make the progress of all groups durable that are open here. Raises if an earlier sync of one has failed."""
+        for side in list(self.group_readers.values()):
+            side.flush()
+
     # -- What a handle may do ----------------------------------------------------------------------------------------
 
     def require_write_side(self) -> WriteSide:

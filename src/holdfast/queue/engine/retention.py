@@ -215,7 +215,7 @@ class RetentionPass:
         self._lives = lives
         now, end = handle.clock.time_ns(), handle.require_write_side().end()
         try:
-            return self._expiries.find(first, end, now, lambda offset: any(each.may_expire(offset) for each in known))
+            return self._expiries.find(first, end, now, partial(_may_expire, known))
         except BaseException:
             self._expiries = Expiries(handle.files)
             raise
@@ -240,8 +240,9 @@ class RetentionPass:
         if not new and not is_doubtful:
             return
         handle.doubtful.add(name)
+        visit = partial(visit_group, is_doubtful=is_doubtful, in_checkpoint=True)  # each change can be noted again
         with groups_locked(storage, directory, handle.clock):
-            if visit_group(storage, directory, handle.queue_id, handle.clock, name, changes, is_doubtful=is_doubtful):
+            if visit(storage, directory, handle.queue_id, handle.clock, name, changes):
                 apply_run(new, group.progress)
         handle.doubtful.discard(name)
 
@@ -285,8 +286,7 @@ def _compact(
     with handle.compacting, storage_errors("compacting", handle.path):
         retention = stored_retention(handle.storage, handle.directory)
         file_bytes = handle.settings.values["data_file_bytes"]
-        syncs = [side.flush for side in list(handle.group_readers.values())]
-        compactor = Compactor(handle.directory, handle.files, handle.clock, retention, file_bytes, syncs)
+        compactor = Compactor(handle.directory, handle.files, handle.clock, retention, file_bytes, handle.flush_groups)
         return compactor.run(dry_run=dry_run, ratio=ratio, is_over=lambda: is_over() or handle.calls.is_over)
 
 
@@ -308,6 +308,14 @@ class _Attended(NamedTuple):
         if self.side is not None:
             return self.side.may_expire(offset)
         return self.progress.may_end(offset, is_filtered=self.is_filtered) and not self.progress.is_out(offset)
+
+
+def _may_expire(groups: Sequence[_Attended], offset: int) -> bool | None:
+    """Whether any of these groups can end a message by its time to live; None: not now, and perhaps later."""
+    if any(each.may_expire(offset) for each in groups):
+        return True
+    is_in_use = any(each.progress.is_held(offset) or each.progress.is_out(offset) for each in groups)
+    return None if is_in_use else False
 
 
 def _ended(

@@ -94,8 +94,8 @@ def retry_policy(
     """Return the policy that these options of a queue make; raises ConfigError if it cannot work."""
     if max_deliveries is not None and (type(max_deliveries) is not int or max_deliveries < 1):
         raise ConfigError(f"max_deliveries is a number from 1 on, or None for no bound; not {max_deliveries!r}")
-    if max_deliveries is not None and max_deliveries > DELIVERY_COUNT_MAX:
-        raise ConfigError(f"max_deliveries is {DELIVERY_COUNT_MAX} at the most, or None for no bound")
+    if max_deliveries is not None:
+        max_deliveries = min(max_deliveries, DELIVERY_COUNT_MAX)  # no count on the disk is larger
     if not isinstance(backoff, Backoff):
         if isinstance(backoff, str | bytes) or not isinstance(backoff, Sequence):
             raise ConfigError(f"backoff takes a Backoff or a list of seconds, not {backoff!r}")

@@ -100,7 +100,7 @@ class SparkEngine:
         finally:
             if place is not None:
                 forget(place)
-                self._places[path].discard(place)
+                self._places.get(path, set()).discard(place)
 
     def _for_another_thread(self, run: Callable[[], object]) -> Callable[[], object]:
         """Return a function with the session, the pool and the tags of this thread."""

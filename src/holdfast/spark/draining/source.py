@@ -63,7 +63,8 @@ class DrainDataSource(DataSource):
     def reader(self, schema: StructType) -> DrainReader:
         keep_modules()
         plan, rows = self.options.get(_PLAN, ""), self.options.get(_ROWS, "")
-        if not (self._key and hmac.compare_digest(self.options.get(_SEAL, ""), _seal(self._key, plan, rows))):
+        given = self.options.get(_SEAL, "").encode()
+        if not (self._key and hmac.compare_digest(given, _seal(self._key, plan, rows).encode())):
             raise ConfigError("the format holdfast_drain reads the batches of a drain: call holdfast.spark.drain")
         place = Place.from_text(self.options[_PLACE]) if _PLACE in self.options else None
         made = pickle.loads(base64.b85decode(rows))  # noqa: S301  # this program's own, as the plan

@@ -119,7 +119,7 @@ class StreamLog:
         return offset_since(files, timestamp_ns, (self.mark.sequence, self.mark.visible[0], self.end))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)
 def _left_out(path: Path, name: DataFileName, _queue_id: bytes) -> Runs:
     """Read a merged file, once for all of its batches: a queue never gives a name to two contents."""
     try:
