@@ -212,7 +212,7 @@ class Reservations:
         return size
 
     def data_files(self, reservation: Reservation) -> dict[int, DataFileName]:
-        """Return its data files that are there, by sequence. The others of the queue, however many, are not listed.
+        """Return its data files that are there, by sequence. The others of the queue are listed only if one is missing.
 
         A merged file is that of all sequences that it has replaced.
         """
