@@ -110,7 +110,7 @@ class Struck:
 
 @pytest.mark.parametrize("seal", ["", "00"])
 def test_options_that_this_process_has_not_made_are_not_unpickled(seal: str) -> None:
-    """Whoever may send SQL to a session can name the format, and options for it."""
+    """A program that may send SQL to a session can name the format, and options for it."""
     from holdfast.spark.draining.source import DrainDataSource, register
     from holdfast.spark.reading.schema import SCHEMA
 

@@ -296,7 +296,7 @@ def test_a_plan_is_kept_until_it_is_forgotten_or_its_process_has_ended(queue: Sm
     assert grants.idle_seconds() == 3600
 
 
-def test_a_plan_that_nobody_asks_for_waits_a_quarter_of_an_hour_once_its_process_has_ended(queue: SmallQueue) -> None:
+def test_a_plan_that_no_task_asks_for_waits_for_a_bounded_time_once_its_process_has_ended(queue: SmallQueue) -> None:
     """All of its tasks may see the queue; and each process that plans takes a port."""
     from holdfast.spark.serving.grants import UNASKED_SECONDS, Grants
 

@@ -148,7 +148,7 @@ def test_a_server_that_has_ended_is_an_error_that_says_what_to_do(path: Path) ->
 def test_a_server_that_is_frozen_in_the_middle_of_a_file_is_an_error(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one whose host hangs, or whose packets nobody answers: a task does not wait for ever."""
+    """As one whose host hangs, or whose packets have no answer: a task does not wait for ever."""
     from holdfast.spark.remote import client, starting
 
     monkeypatch.setattr(client, "_ALIVE", [(name, 300) for name, _ in client._ALIVE])

@@ -171,7 +171,7 @@ def test_recoveries_are_crashed_too_at_each_of_their_operations(monkeypatch: pyt
             "used",
             "every_commit",
             "part_of_both part abort_both",
-            id="an abort over several queues lets go of a part of one queue's own joint commit, too",
+            id="an abort over several queues aborts a part of one queue's own joint commit, too",
         ),
     ],
 )

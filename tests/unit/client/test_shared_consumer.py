@@ -896,7 +896,7 @@ def test_a_transaction_does_not_wait_for_its_own_messages() -> None:
 
 @pytest.mark.parametrize("timeout", [None, 60.0])
 def test_an_immediate_shutdown_looks_for_an_owner_no_longer_than_an_end_does(timeout: float | None) -> None:
-    """The handle has said how long before: nobody waits for what is left."""
+    """The handle has said how long before: no thread waits for what is left."""
     parts = Parts([b"a"])
     parts.membership.look_until(7.0)
     parts.side.shut_down(timeout, immediate=True)

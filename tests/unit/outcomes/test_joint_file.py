@@ -126,7 +126,7 @@ def test_what_is_not_remembered_is_bounded_too(storage: SimulatedStorage, monkey
 
 
 def test_a_commit_that_is_not_remembered_stays_until_it_is_finished(storage: SimulatedStorage) -> None:
-    """It is written with a mark, so that also the next owner leaves it out; nobody loses parts that wait."""
+    """It is written with a mark, so that also the next owner leaves it out; no parts that wait are lost."""
     opened(storage).decide(replace(commit_of("a"), is_remembered=False))
     joint = opened(storage)
     joint.decide(commit_of("b", at=2))

@@ -282,7 +282,7 @@ def test_only_so_many_applications_are_remembered(storage: SimulatedStorage, mon
 def test_a_commit_that_is_not_remembered_takes_no_place_with_an_owner_of_its_own(
     storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As each write of a batch job has one. Whoever asks its owner again is told so, though others have committed."""
+    """As each write of a batch job has one. Who asks its owner again is told so, though others have committed."""
     monkeypatch.setattr(joint_file, "JOINT_APPLICATIONS_MAX", 3)
     with open_queue(storage) as queue:
         part(queue, "nightly", application="nightly")

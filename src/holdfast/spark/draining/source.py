@@ -41,7 +41,7 @@ _PLACE, _SEAL = "place_token", "seal_token"
 """Spark shows no option whose name has this word."""
 
 _KEY = secrets.token_bytes(32)
-"""Plans are unpickled, and whoever may send SQL to the session may give options to any format."""
+"""Plans are unpickled, and each program that may send SQL to the session may give options to any format."""
 
 
 class DrainDataSource(DataSource):

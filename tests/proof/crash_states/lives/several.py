@@ -65,7 +65,7 @@ class Several(Retaining):
         self._return("commit_both_again")
 
     def abort_both(self) -> None:
-        """Abort all parts, one by one; a queue that has any lets go of those of its own joint commit before them."""
+        """Abort all parts, one by one; a queue that has any aborts those of its own joint commit before them."""
         self._open_both()
         self._beside().abort(APPLICATION, self.next_beside, id_prefix=BESIDE)
         beside = self.parts_beside()

@@ -167,7 +167,7 @@ class MortalMachine(Machine):
 
 
 def release_locks(storage: SimulatedStorage, is_of_dead: Callable[[Path], bool]) -> None:
-    """Release the locks of files that a dead process had open; this one, which goes on, forgets them."""
+    """Release the locks of files that a dead process had open; this one, which lives, forgets them."""
     with storage._mutex:
         held = {id(file): file for holders in storage._locks.values() for file in holders if is_of_dead(file._path)}
     storage.before_verb, before = None, storage.before_verb
