@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+from pathlib import Path
 
 import click
 
 from proof.real_processes.workplace import workplace
 from proof.scoreboard import Run
 from proof.successions.reign import BrokenError, Plan, Reign
+from proof.successions.worker import journals_of
 
 
 @click.command()
@@ -21,6 +24,7 @@ from proof.successions.reign import BrokenError, Plan, Reign
 @click.option("--lease-seconds", default=2.0, show_default=True, help="Of each message in hand.")
 @click.option("--wedged-seconds", default=60.0, show_default=True, help="Who does nothing for so long is wedged.")
 @click.option("--on-disk", is_flag=True, help="Keep the files where temporary files go, and not in memory.")
+@click.option("--keep", type=click.Path(path_type=Path), help="A new directory for the journals of a run that fails.")
 def main(
     rounds: int,
     seed: int,
@@ -30,6 +34,7 @@ def main(
     lease_seconds: float,
     wedged_seconds: float,
     on_disk: bool,
+    keep: Path | None,
 ) -> None:
     """Kill and stop owners and clients, and see whether anything was lost, doubled or wedged."""
     run, began = Run("successions"), time.monotonic()
@@ -39,6 +44,8 @@ def main(
             tally = Reign(place, plan).run()
         except BrokenError as broken:
             click.echo(f"successions: FAILED\n{broken}")
+            if keep is not None:
+                shutil.copytree(journals_of(place), keep)
             run.record({}, violations=1)
             sys.exit(1)
     covered = tally.covered()

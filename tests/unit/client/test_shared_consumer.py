@@ -501,6 +501,39 @@ def test_a_lease_that_runs_out_while_it_is_extended_is_named_to_an_owner_that_be
     assert named == [delivery.number]
 
 
+def test_a_lease_that_runs_out_while_it_is_extended_is_in_hand_behind_that() -> None:
+    """The owner has granted it, so another one that begins later is told of it, and its receiver may finish it."""
+    parts = Parts([b"a"])
+    (delivery,) = parts.side.receive(1, 1.0)
+
+    def run_out() -> None:
+        parts.membership.settling = lambda: None
+        parts.clock.advance(2 * LEASE)
+        parts.side.do_due(0.0)
+
+    parts.membership.settling = run_out
+    delivery.extend(20)
+    assert (delivery.has_expired, delivery.is_settled) == (False, False)
+    assert parts.side.numbers_in_hand() == [delivery.number]
+    assert delivery.expires_at == parts.clock.monotonic() + 20
+    delivery.ack()
+    assert parts.in_hand() == []
+
+
+def test_a_delivery_that_is_finished_while_it_is_extended_is_not_in_hand_behind_that() -> None:
+    """Another thread has settled it."""
+    parts = Parts([b"a"])
+    (delivery,) = parts.side.receive(1, 1.0)
+
+    def finish() -> None:
+        parts.membership.settling = lambda: None
+        delivery.ack()
+
+    parts.membership.settling = finish
+    delivery.extend(20)
+    assert (delivery.is_settled, parts.in_hand()) == (True, [])
+
+
 # -- Settling and taking at once -------------------------------------------------------------------------------------
 
 

@@ -79,11 +79,14 @@ class LeaseRenewals:
     def extend(self, delivery: Delivery, seconds: float) -> None:
         """Lease a message for so long from now. Raises what the owner does.
 
-        If another thread has settled it meanwhile, its message may be in hand again: that delivery keeps its lease.
+        If another thread has settled it meanwhile, its message may be in hand again: that delivery keeps its lease. If
+        the lease ran out here while the owner was asked, the owner's word counts: it has the next owner keep it, too.
         """
         self._extend((delivery,), seconds)
         with self._lock:
-            if self._leases.by_offset.get(delivery.offset) is delivery:
+            is_here = self._leases.by_offset.get(delivery.offset, delivery) is delivery
+            if is_here and (delivery.has_expired or not delivery.is_settled):
+                delivery.has_expired = delivery.is_settled = False
                 self._leases.grant((delivery,), seconds)
 
     def renew(self, deliveries: Sequence[Delivery]) -> None:
