@@ -1,4 +1,4 @@
-"""Bugs of the handle that owns its queue: what it gives to a transaction, and what it has in hand when it ends."""
+"""Bugs of what a handle has in hand: what its owner knows too, what transactions take over, what is left at the end."""
 
 from __future__ import annotations
 
@@ -47,6 +47,14 @@ OWN_DELIVERIES = (
         "                not each.is_settled and (holder is None or each.holder is not holder)\n",
         "                holder is None or each.holder is not holder\n",
         "deliveries of the owner",
+    ),
+    Mutation(
+        "extended-and-forgotten",
+        "A lease runs out here while the owner extends it; the next owner is not told of it, and gives it to another.",
+        "queue/client/lease_renewals.py",
+        "            if is_here and (delivery.has_expired or not delivery.is_settled):\n",
+        "            if is_here and not delivery.is_settled:\n",
+        "leases of clients",
     ),
 )
 """In the order in which they are tried."""

@@ -142,6 +142,7 @@ SUITES = (
     ),
     _tests("fast lane", "tests/property/test_fast_lane.py"),
     _tests("deliveries of the owner", "tests/unit/client/test_deliveries_of_the_owner.py"),
+    _tests("leases of clients", "tests/unit/client/test_shared_consumer.py"),
     _tests("owners that die", "tests/unit/client/test_owners_that_die.py"),
     _tests("two owners", "tests/property/test_deaths_over_two_queues.py"),
     _tests("giving", "tests/crash/proofs/test_crash_states.py", "-k", "giving"),
