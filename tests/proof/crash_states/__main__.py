@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -60,15 +60,16 @@ def all_done(tasks: Iterator[Task], process_count: int) -> Iterator[Done]:
             pool.shutdown(cancel_futures=True)
 
 
-def tell(ledger: Ledger, begun: float, before: int) -> None:
-    """Print what was covered up to now."""
+def tell(ledger: Ledger, begun: float, before: int, left: int) -> None:
+    """Print what was covered up to now; ``left``: how many tasks of short workloads there are to do."""
     sums, seconds = ledger.sums(), time.perf_counter() - begun
     click.echo(
         f"{ledger.state_count:,} distinct states, {ledger.view_count:,} distinct recovered views and "
         f"{ledger.fate_count:,} distinct pairs of operation and fate, of {sums['crashes']:,.0f} crashes in "
         f"{sums['workloads']:,.0f} workloads, {sums['recoveries']:,.0f} crashes of recoveries, "
         f"{sums['works']:,.0f} recovered queues used: "
-        f"0 violations ({(ledger.state_count - before) / seconds:,.0f} new states/s)"
+        f"0 violations ({(ledger.state_count - before) / seconds:,.0f} new states/s; "
+        f"{left:,} tasks left before drawn ones)"
     )
     sys.stdout.flush()
 
@@ -127,8 +128,9 @@ def main(
     ledger = Ledger(path)
     if not ledger.belongs_to(digest_of_what_matters()):
         raise click.ClickException(f"{path} was made with other code: remove it, or name another one")
-    tasks = chain(exhaustive_tasks(depth), drawn_tasks(seed))
-    is_right = search_on(ledger, tasks, processes, Goal(states, views, quiet))
+    is_right = search_on(
+        ledger, list(exhaustive_tasks(depth)), drawn_tasks(seed), processes, Goal(states, views, quiet)
+    )
     run_of_all.record(covered(ledger), violations=0 if is_right else 1)
     ledger.close()
     if not is_right:
@@ -163,26 +165,32 @@ class Goal:
         return self.quiet_seconds is not None and seconds >= self.quiet_seconds
 
 
-def search_on(ledger: Ledger, tasks: Iterator[Task], processes: int, goal: Goal) -> bool:
-    """Do tasks that were not done before until the goal is reached; return False at the first violation."""
+def search_on(ledger: Ledger, short: Sequence[Task], drawn: Iterator[Task], processes: int, goal: Goal) -> bool:
+    """Do the tasks that were not done before: all short ones, then drawn ones until the goal is reached.
+
+    Returns False at the first violation.
+    """
     begun = told = new_at = time.perf_counter()
     before = ledger.state_count
+    left = sum(not ledger.is_done(str(each)) for each in short)
     is_exhaustive = True
+    tasks = (each for each in chain(short, drawn) if not ledger.is_done(str(each)))
     try:
-        for task, tally, seconds in all_done((each for each in tasks if not ledger.is_done(str(each))), processes):
+        for task, tally, seconds in all_done(tasks, processes):
             is_new = ledger.note(str(task), tally, seconds)
             now = time.perf_counter()
             new_at = now if is_new else new_at
+            left -= task.seed is None
             if now - told > REPORT_SECONDS:
                 told = now
-                tell(ledger, begun, before)
+                tell(ledger, begun, before, left)
             is_exhaustive = is_exhaustive and task.seed is None
             if not is_exhaustive and (goal.is_reached(ledger) or goal.is_quiet(now - new_at)):
                 break
     except FoundError as error:
         click.echo(f"violation after {ledger.state_count:,} states: {error}")
         return False
-    tell(ledger, begun, before)
+    tell(ledger, begun, before, left)
     if not goal.is_reached(ledger):
         click.echo(f"the last {goal.quiet_seconds:,.0f} s brought no new recovered view and no new operation and fate")
     return True
