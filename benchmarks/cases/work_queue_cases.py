@@ -197,7 +197,7 @@ def beside_others(load: Load, put: Use | None, use: Use, *, are_there: bool) -> 
     put : callable or None
         Puts what ``use`` takes, before the clock runs; None: ``use`` puts.
     """
-    label = "beside others" if are_there else "nobody else"
+    label = "beside others" if are_there else "without others"
 
     @contextmanager
     def stage(folder: Path) -> Iterator[Body]:
