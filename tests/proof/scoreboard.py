@@ -44,6 +44,7 @@ ANY_VALUE = frozenset(
         "findings",
         "first",
         "jobs",
+        "keep",
         "on_disk",
         "path",
         "process_count",
