@@ -123,8 +123,8 @@ def main(
     if workload is not None:
         alone(Task(beginning, policy), tuple(workload.split()), since, Care(samples, instants))
         return
-    name = "crash-states" if path is None else "crash-long"
-    run_of_all = Run(name, partial=path is None and (views is not None or quiet is not None))
+    is_long = views is not None or quiet is not None
+    run_of_all = Run("crash-long" if is_long else "crash-states", partial=is_long and path is None)
     ledger = Ledger(path)
     if not ledger.belongs_to(digest_of_what_matters()):
         raise click.ClickException(f"{path} was made with other code: remove it, or name another one")
