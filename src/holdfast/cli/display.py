@@ -13,6 +13,7 @@ from unicodedata import combining, east_asian_width
 
 import click
 
+from holdfast.cli.ending import FAILED, exit_with
 from holdfast.cli.text import counted
 from holdfast.log import printable
 from holdfast.serializers.extras import is_installed
@@ -32,10 +33,17 @@ def write_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
     click.echo((_drawn if is_rich else _plain)(columns, cells, is_number))
 
 
-def is_sure(question: str) -> bool:
-    """Ask on standard error for confirmation; no answer is a no."""
+def be_sure(question: str, done: str, *, as_json: bool) -> None:
+    """Ask on standard error before something is done for good; end the command if the answer is not yes.
+
+    ``done``: what nothing was, then. With ``--json`` a program would have to answer: that is wrong usage.
+    """
+    if as_json:
+        raise click.UsageError("--json asks no question: give --yes too")
     click.echo(f"{question} [y/N] ", nl=False, err=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        click.echo(f"nothing was {done}; --yes does not ask", err=True)
+        exit_with(FAILED)
 
 
 def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]], is_number: Sequence[bool]) -> str:

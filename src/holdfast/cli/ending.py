@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.log_lines import set_up_logging
 from holdfast.cli.text import for_a_shell
 from holdfast.errors import CorruptionError, Full, HoldfastError, RetryableError
 from holdfast.log import printable
@@ -72,6 +73,7 @@ class Commands(click.Group):
         if not standalone_mode:
             return super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
         as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+        set_up_logging(as_json=as_json, is_brief=True)
         try:
             _check_streams()
             code = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
-from support.processes.cli import done, run
+from support.processes.cli import done, run, run_alone
 
 
 @pytest.fixture
@@ -79,11 +79,35 @@ def test_discard_by_offset_by_reason_and_all(path: Path, owner: AbstractContextM
 
 @pytest.mark.parametrize(("answer", "is_done"), [(b"y\n", True), (b"Yes\n", True), (b"n\n", False), (b"", False)])
 def test_discard_asks(path: Path, answer: bytes, is_done: bool) -> None:
-    """Whoever says nothing has not said yes; the question is no part of the output."""
-    ran = run("dead", "discard", path, "--all", "--json", stdin=answer)
+    """No answer is a no; the question is no part of the output."""
+    ran = run("dead", "discard", path, "--all", stdin=answer)
     assert ran.err.startswith(f"discard 4 dead letters of {path} for good? [y/N] ")
-    assert (ran.code, ran.out) == ((0, b'{"count":4}\n') if is_done else (1, b""))
+    assert (ran.code, ran.out) == ((0, b"discarded 4 dead letters\n") if is_done else (1, b""))
     assert len(dead_offsets(path)) == (0 if is_done else 4)
+
+
+@pytest.mark.parametrize("what", [("dead", "discard", "--all"), ("groups", "delete", "default")])
+def test_a_program_is_not_asked(path: Path, what: tuple[str, ...]) -> None:
+    """What reads standard error as JSON would have to find a question in it."""
+    ran = run_alone(*what[:2], path, *what[2:], "--json", stdin=b"y\n")
+    assert (ran.code, ran.out) == (64, b"")
+    assert json.loads(ran.err) == {"error": "usage", "message": "--json asks no question: give --yes too"}
+    assert len(dead_offsets(path)) == 4
+
+
+@pytest.mark.parametrize("which", [(), ("-n", "2")])
+def test_list_names_a_letter_that_cannot_be_read(path: Path, which: tuple[str, ...]) -> None:
+    """The others are shown; the exit code is that of damage."""
+    data = next((path / "data").iterdir())
+    stored = data.read_bytes()
+    data.write_bytes(stored.replace(b"one", b"oNe", 1))
+    ran = run("dead", "list", path, *which, "--json")
+    assert ran.code == 2
+    assert [each["offset"] for each in ran.documents] == ([0, 2, 3] if not which else [0, 2])
+    assert "1 dead letter of" in ran.err
+    assert "the first one at offset 1; `holdfast verify`" in ran.err
+    assert run("dead", "discard", path, "1", "--yes").code == 0
+    assert run("dead", "list", path, *which).code == 0
 
 
 @pytest.mark.parametrize("verb", ["retry", "discard"])

@@ -79,6 +79,26 @@ def test_a_group_is_deleted_only_if_somebody_says_yes(path: Path) -> None:
     assert depths(path) == {"default": 0}
 
 
+def test_a_group_that_cannot_be_read_is_listed_with_its_error(path: Path) -> None:
+    """Its row says why, and so do the exit code and a line behind the table."""
+    done("groups", "create", path, "audit")
+    with PersistentQueue(path, group="audit") as queue:
+        queue.get()
+    for positions in (path / "groups" / "audit").glob("*.position"):
+        with positions.open("r+b") as file:
+            for at in (10, 4106):  # the features in both copies of its header
+                file.seek(at)
+                file.write(b"\xff" * 20)
+    ran = run("groups", "list", path, "--json")
+    rows = {each["group"]: each for each in ran.documents}
+    audit = rows["audit"]
+    assert (ran.code, ran.err, sorted(rows)) == (1, "", ["audit", "default", "keeps"])
+    assert (audit["error"], rows["keeps"]["error"], rows["keeps"]["depth"]) == ("unsupported_version", None, COUNT)
+    shown = run("groups", "list", path)
+    assert (shown.code, shown.err) == (1, f"error: {audit['message']}\n")
+    assert shown.text.splitlines()[1].split()[0] == "audit"
+
+
 def test_a_log_that_is_not_kept_so_far_back_is_told(path: Path) -> None:
     """The group continues at what is there."""
     done("groups", "delete", path, "keeps", "--yes")

@@ -66,6 +66,26 @@ def test_ls_of_a_directory_without_queues_is_empty(tmp_path: Path) -> None:
     assert run("ls", tmp_path / "nowhere").code == 1
 
 
+def test_ls_shows_no_queue_that_was_deleted(directory: Path) -> None:
+    """It has a hidden name until its files are gone."""
+    (directory / "orders").rename(directory / ".orders.removed")
+    assert [each["name"] for each in done("ls", directory, "--json").documents[0]] == ["mail"]
+
+
+def test_ls_passes_by_what_this_user_may_not_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the directory of lost files that a file system has."""
+    exists = Path.exists
+
+    def refuse(path: Path) -> bool:
+        if path.parent.name == "lost+found":
+            raise PermissionError(path)
+        return exists(path)
+
+    (directory / "lost+found").mkdir()
+    monkeypatch.setattr(Path, "exists", refuse)
+    assert len(done("ls", directory, "--json").document) == 2
+
+
 def test_ls_shows_the_others_beside_a_queue_that_cannot_be_opened(directory: Path) -> None:
     """Its row says why, and the exit code is 2 where that is damage."""
     (directory / "orders" / "queue.json").write_text("rot")

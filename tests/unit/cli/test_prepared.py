@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
-from support.processes.cli import done, run
+from support.processes.cli import done, run, run_alone
 from support.workloads.half_commits import voted
 
 
@@ -133,3 +133,13 @@ def test_the_owner_decides_for_all_its_groups(path: Path, verb: str) -> None:
         assert [each.id for each in application.prepared()] == ["second"]
         shown = [b"one", b"two"] if verb == "commit" else [b"zero"]
         assert [application.get(timeout=5) for _ in shown] == shown
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_decision_that_fails_is_one_line(path: Path, verb: str, is_json: bool) -> None:
+    """The verb logs its failure too, for those who watch an application; the command has said it."""
+    ran = run_alone(verb, path, "nowhere", *["--json"] * is_json)
+    assert ran.code == 1
+    (line,) = ran.err.splitlines()
+    assert json.loads(line)["error"] == "transaction_not_found" if is_json else line.startswith("error: no transaction")

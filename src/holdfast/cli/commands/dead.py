@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from holdfast.cli.display import is_sure, write_table
-from holdfast.cli.ending import FAILED, exit_with
+from holdfast.cli.display import be_sure, write_table
 from holdfast.cli.opening import group_option, json_option, looking, queue_argument, sharing
 from holdfast.cli.output import message_document, write_json
 from holdfast.cli.text import counted, moment, preview
-from holdfast.errors import NotFoundError
+from holdfast.errors import CorruptionError, NotFoundError
 from holdfast.log import printable
 from holdfast.persistence.format.constants import DEAD_REASONS
+from holdfast.queue.inspect.dead_letters import DeadLetter
 from holdfast.queue.persistent_queue import PersistentQueue
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -40,7 +40,9 @@ def dead() -> None:
 def list_letters(path: Path, reason: str | None, count: int | None, group: str, as_json: bool) -> None:
     """List dead letters; with --json each is a line of JSON."""
     with looking(path, group) as queue:
+        wanted = queue.dead.offsets(reason=reason)[:count]
         letters = queue.dead.list(reason=reason, limit=count)
+        unread = set(wanted) - {each.offset for each in letters}
         if as_json:
             for letter in letters:
                 write_json(
@@ -54,21 +56,32 @@ def list_letters(path: Path, reason: str | None, count: int | None, group: str, 
                         "last_failure_ns": letter.last_failure_ns,
                     }
                 )
-            return
-        write_table(
-            ("OFFSET", "REASON", "DELIVERED", "LAST FAILURE", "DETAIL", "PAYLOAD"),
-            [
-                (
-                    letter.offset,
-                    letter.reason,
-                    letter.delivery_count,
-                    moment(letter.last_failure_ns),
-                    preview(letter.detail.encode()),
-                    preview(letter.payload),
-                )
-                for letter in letters
-            ],
-        )
+        else:
+            _write_letters(letters)
+        unread &= set(queue.dead.offsets())
+        if unread:  # and not discarded meanwhile
+            raise CorruptionError(
+                f"{counted(len(unread), 'dead letter')} of {queue.path} cannot be read, the first one at offset "
+                f"{min(unread)}; `holdfast verify` names the damage, and `holdfast dead discard` finishes them",
+                path=str(queue.path),
+            )
+
+
+def _write_letters(letters: Sequence[DeadLetter]) -> None:
+    write_table(
+        ("OFFSET", "REASON", "DELIVERED", "LAST FAILURE", "DETAIL", "PAYLOAD"),
+        [
+            (
+                letter.offset,
+                letter.reason,
+                letter.delivery_count,
+                moment(letter.last_failure_ns),
+                preview(letter.detail.encode()),
+                preview(letter.payload),
+            )
+            for letter in letters
+        ],
+    )
 
 
 def _which(command: Command) -> Command:
@@ -103,9 +116,8 @@ def discard(
     with sharing(path, group) as queue:
         chosen = _choose(queue, offsets, reason, all_)
         letters = counted(len(chosen), "dead letter")
-        if chosen and not yes and not is_sure(f"discard {letters} of {printable(str(path))} for good?"):
-            click.echo("nothing was discarded; --yes does not ask", err=True)
-            exit_with(FAILED)
+        if chosen and not yes:
+            be_sure(f"discard {letters} of {printable(str(path))} for good?", "discarded", as_json=as_json)
         _report("discarded", queue.dead.discard(chosen), chosen if offsets else [], as_json=as_json)
 
 

@@ -12,7 +12,6 @@ import click
 from holdfast.cli.drained import Drained, drained_by
 from holdfast.cli.ending import DAMAGED, FAILED, exit_code_of, exit_with, say, say_line, worst
 from holdfast.cli.importing import import_named
-from holdfast.cli.log_lines import set_up_logging
 from holdfast.cli.opening import group_option, json_option, queue_argument, require_queue
 from holdfast.cli.output import damage_document, write_json
 from holdfast.cli.seconds import Seconds
@@ -120,7 +119,6 @@ def drain(
     The exit code is 2 if messages are damaged, or do not fit --schema; all others were written. With --queues a queue
     that fails keeps no other one from being drained; the last line names it.
     """
-    set_up_logging(as_json=as_json, is_brief=True)
     if queues is None:
         require_queue(path)
     columns = [name.strip() for name in partition_by.split(",") if name.strip()]

@@ -50,12 +50,20 @@ def ls(directory: Path, as_json: bool) -> None:
 
 
 def _find_queues(directory: Path) -> list[Path]:
-    if (directory / _IDENTITY).exists():
+    if _is_queue(directory):
         return [directory]
     try:
-        return sorted(each for each in directory.iterdir() if (each / _IDENTITY).exists())
+        return sorted(each for each in directory.iterdir() if not each.name.startswith(".") and _is_queue(each))
     except (FileNotFoundError, NotADirectoryError):
         raise QueueNotFoundError(f"no directory at {directory.absolute()}", path=str(directory)) from None
+
+
+def _is_queue(path: Path) -> bool:
+    """Whether there is a queue; a directory that this user may not read is none, and what is hidden was deleted."""
+    try:
+        return (path / _IDENTITY).exists()
+    except PermissionError:
+        return False
 
 
 def _write_rows(rows: list[Document], directory: Path) -> None:

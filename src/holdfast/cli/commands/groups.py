@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.display import is_sure, write_table
-from holdfast.cli.ending import FAILED, exit_with
+from holdfast.cli.display import be_sure, write_table
+from holdfast.cli.ending import exit_code_of, exit_with, say, worst
 from holdfast.cli.opening import json_option, looking, queue_argument, sharing
-from holdfast.cli.output import write_json
+from holdfast.cli.output import Document, write_json
 from holdfast.cli.starts import StartType
-from holdfast.errors import HoldfastError
+from holdfast.errors import GroupNotFoundError, HoldfastError
 from holdfast.log import printable
 from holdfast.queue.engine.log_starts import GroupStart
-from holdfast.queue.inspect.stats import QueueStats
 from holdfast.queue.options.log_start import Start
-from holdfast.queue.persistent_queue import PersistentQueue
+
+_FIGURES = ("depth", "in_flight", "delayed", "dead", "paused")
 
 _name_argument = click.argument("name", metavar="GROUP")
 
@@ -35,26 +35,38 @@ def groups() -> None:
 @json_option
 def list_groups(path: Path, as_json: bool) -> None:
     """List the groups, and how far each one is behind; with --json each is a line of JSON."""
+    rows: list[Document] = []
+    errors: list[HoldfastError] = []
     with looking(path) as queue:
-        rows = [(name, stats) for name in queue.groups.list() if (stats := _stats(path, name)) is not None]
+        for name in queue.groups.list():
+            row: Document = {"group": name, "error": None, "message": None}
+            try:
+                with looking(path, name) as group:
+                    figures = group.stats()
+                    row |= {each: getattr(figures, each) for each in _FIGURES}
+            except GroupNotFoundError:  # deleted meanwhile
+                continue
+            except HoldfastError as error:
+                errors.append(error)
+                row |= {"error": error.code, "message": str(error)}
+            rows.append(row)
     if as_json:
-        for name, stats in rows:
-            counts = {each: getattr(stats, each) for each in ("depth", "in_flight", "delayed", "dead", "paused")}
-            write_json({"group": name, **counts})
-        return
+        for row in rows:
+            write_json(row)
+    else:
+        _write_rows(rows)
+        for each in errors:
+            say(each, as_json=False)
+    exit_with(worst(map(exit_code_of, errors)))
+
+
+def _write_rows(rows: list[Document]) -> None:
+    counts = [[row.get(each, "?") for each in _FIGURES[:-1]] for row in rows]
+    paused = [row.get("paused", "?") or "-" for row in rows]
     write_table(
         ("GROUP", "DEPTH", "IN HAND", "DELAYED", "DEAD", "PAUSED"),
-        [(name, each.depth, each.in_flight, each.delayed, each.dead, each.paused or "-") for name, each in rows],
+        [(row["group"], *each, why) for row, each, why in zip(rows, counts, paused, strict=True)],
     )
-
-
-def _stats(path: Path, name: str) -> QueueStats | None:
-    """Return the figures of a group; None if it has been deleted."""
-    try:
-        with PersistentQueue(path, mode="read_only", group=name) as queue:
-            return queue.stats()
-    except HoldfastError:
-        return None
 
 
 @groups.command()
@@ -108,9 +120,8 @@ def _note(started: GroupStart) -> str:
 def delete(path: Path, name: str, yes: bool, as_json: bool) -> None:
     """Delete a group and its progress. Asks before it does."""
     with sharing(path) as queue:
-        if not yes and not is_sure(f"delete group {printable(name)} of {printable(str(path))} for good?"):
-            click.echo("nothing was deleted; --yes does not ask", err=True)
-            exit_with(FAILED)
+        if not yes:
+            be_sure(f"delete group {printable(name)} of {printable(str(path))} for good?", "deleted", as_json=as_json)
         queue.groups.delete(name)
     if as_json:
         write_json({"group": name})
