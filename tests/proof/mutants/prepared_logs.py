@@ -43,8 +43,8 @@ PREPARED_LOGS = (
         "segment-removed-without-a-sync",
         "A segment may be back, when later ones with the ends of its entries are gone.",
         "persistence/prepared_log/emptying.py",
-        "        storage.remove(directory.segment(sequence))\n    storage.sync_directory(directory.prepared)\n",
-        "        storage.remove(directory.segment(sequence))\n",
+        "            storage.remove(path)\n    storage.sync_directory(directory.prepared)\n",
+        "            storage.remove(path)\n",
         SUITE,
     ),
     Mutation(

@@ -79,6 +79,22 @@ def test_bytes_that_name_no_transaction_say_what_may_be_lost(root: Path) -> None
     assert report.notes == ("2 transactions are prepared",)
 
 
+def test_a_segment_that_an_opening_has_quarantined_is_damage_until_it_is_removed(root: Path) -> None:
+    """The queue works without it; what was lost with it is for people to find."""
+    segment = segment_of(root)
+    place, end = segment.put(1)
+    segment.sync()
+    segment.write(*range(place, end))
+    with PersistentQueue(root, mode="exclusive") as queue:
+        assert [each.position for each in queue.recovery.damage] == [place]
+    report = verify(root)
+    quarantined = segment.path.with_name("0000000001.log.damaged")
+    assert [each.path for each in report.damage] == [quarantined]
+    assert reasons(report)[0].endswith("and remove this file")
+    quarantined.unlink()
+    assert verify(root).ok
+
+
 def test_one_copy_of_the_header_is_damage_and_without_both_all_may_be_lost(root: Path) -> None:
     """The segment is named once."""
     segment = segment_of(root)

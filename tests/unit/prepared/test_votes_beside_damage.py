@@ -10,7 +10,7 @@ import pytest
 from holdfast import PersistentQueue, TransactionStateError
 from holdfast.persistence.prepared_log.entry import Entry
 from support.builders.handles import handle_of, log_of, segments
-from support.builders.transactions import kill, open_queue, prepare, prepared_ids, waiting
+from support.builders.transactions import ORDERS, cut_power, kill, open_queue, prepare, prepared_ids, waiting
 from support.storages.simulated_storage import SimulatedStorage
 
 
@@ -70,13 +70,15 @@ def test_a_transaction_that_is_just_being_prepared_is_not_damaged(
 
 
 def test_segments_go_again_once_no_vote_needs_them(storage: SimulatedStorage) -> None:
-    """Else a queue would keep all that follow, until it is opened anew."""
+    """Else a queue would keep all that follow, until it is opened anew. The damaged one is quarantined."""
     with open_queue(damaged(storage)) as queue:
+        assert [each.path.name for each in queue.recovery.damage] == ["0000000001.log"] * 2
         assert segments(queue) == [1]
         assert abort_damaged(queue) == ["vote", "behind"]
         assert segments(queue)[0] > 1
         assert log_of(queue).waiting().lost_of(bytes(16)) == ()
-        left = kill(handle_of(queue).storage, queue)
+        left = cut_power(handle_of(queue).storage, queue)
     with open_queue(left) as again:
-        assert prepared_ids(again) == []
+        assert "0000000001.log.damaged" in left.list(ORDERS / "prepared")
+        assert (again.recovery.damage, prepared_ids(again)) == ((), [])
         assert waiting(again) == [b"one", b"two"]

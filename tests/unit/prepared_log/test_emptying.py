@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, list_segments
+from holdfast.persistence.filesystem.layout import (
+    QueueDirectory,
+    list_batch_files,
+    list_damaged_segments,
+    list_segments,
+)
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.persistence.format.constants import HEADER_COPY_POSITIONS, OUTCOME_ABORTED, OUTCOME_MOVED
 from holdfast.persistence.prepared_log.emptying import Left, empty
@@ -222,6 +227,37 @@ def test_a_damaged_segment_stays_as_long_as_a_vote_misses_its_puts(
     assert (left.entries, list(left.segments)) == ([], [2] if stays else [])
     assert (bool(left.lost), left.without_puts) == (stays, {nonce(4)} if stays else set())
     assert files(directory) == ([2] if stays else [], [])
+    assert list_damaged_segments(OsStorage(), directory) == ([] if stays else [2])
+    assert [each.path.name for each in left.reports] == [f"0000000002.log{'' if stays else '.damaged'}"]
+
+
+def test_a_damaged_segment_is_quarantined_and_its_name_not_used_again(directory: QueueDirectory) -> None:
+    """It may have what was lost, so no opening removes it, and no later one that is damaged takes its place."""
+    segment = Segment(directory.prepared, 3)
+    start, _ = segment.put(1)
+    segment.end(1)
+    segment.sync()
+    segment.write(*range(start, len(segment.content)))
+    content = segment.path.read_bytes()
+    left = emptied(directory)
+    (report,) = left.reports
+    quarantined = directory.damaged_segment(3)
+    assert (left.segments, left.last, report.path, report.position) == ({}, 3, quarantined, start)
+    assert "may be lost" in report.reason
+    assert quarantined.read_bytes() == content
+    assert emptied(directory) == Left(last=3)
+    assert quarantined.read_bytes() == content
+
+
+def test_a_segment_of_another_queue_is_quarantined(directory: QueueDirectory) -> None:
+    """A copy that went wrong: it is reported as what it is, and stays whole."""
+    segment = Segment(directory.prepared, queue_id=bytes(16))
+    segment.put(1)
+    segment.write()
+    content = segment.path.read_bytes()
+    (report,) = emptied(directory).reports
+    assert "belongs to another queue" in report.reason
+    assert report.path.read_bytes() == content
 
 
 def test_reserved_room_is_no_frame() -> None:

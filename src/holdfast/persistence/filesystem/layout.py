@@ -16,6 +16,7 @@
       prepared/<transaction id>.batch                 puts of transactions that are not decided
       prepared/<nonce>.staging                        puts of one that is open, and has many; gone with its process
       prepared/0000000001.log                         puts of many transactions that are not decided, if they are small
+      prepared/0000000001.log.damaged                 a damaged segment that was quarantined, for people
       prepared/decided, groups/<name>/decided         the latest transactions that were decided
       prepared/joint.json                             the latest joint commits
       .owner/lock  socket  sessions/                  who owns the queue and who lives; see persistence/ownership/
@@ -49,6 +50,7 @@ _DATA_FILE = re.compile(rf"{_SEQUENCE}-([0-9]{{20}})\.data")
 _MERGED_FILE = re.compile(rf"{_SEQUENCE}-{_SEQUENCE}-([1-9][0-9]{{0,9}})-([0-9]{{20}})\.data")
 _POSITION_FILE = re.compile(r"([0-9]{10,})\.position")
 _SEGMENT = re.compile(rf"{_SEQUENCE}\.log")
+_DAMAGED_SEGMENT = re.compile(rf"{_SEQUENCE}\.log\.damaged")
 _CREATE_SECONDS = 60.0
 _BATCH_FILE = re.compile(rf"({_NAME.pattern})\.batch(\.again)?")  # the latter between two renames: file_names.py
 PREPARED_LOG = "prepared-log"
@@ -169,6 +171,10 @@ class QueueDirectory:
         """Return the path of a segment of the prepared log."""
         return within(self.prepared, f"{sequence:010d}.log")
 
+    def damaged_segment(self, sequence: int) -> Path:
+        """Return the path that a damaged segment of the prepared log has once it was quarantined."""
+        return within(self.prepared, f"{sequence:010d}.log.damaged")
+
     def data_file(self, name: DataFileName) -> Path:
         """Return the path of a data file."""
         return within(self.data, str(name))
@@ -262,11 +268,20 @@ def list_batch_files(storage: Storage, directory: QueueDirectory) -> list[str]:
 
 def list_segments(storage: Storage, directory: QueueDirectory) -> list[int]:
     """Return the sequences of the segments of the prepared log, oldest first; other names are ignored."""
+    return _sequences(storage, directory, _SEGMENT)
+
+
+def list_damaged_segments(storage: Storage, directory: QueueDirectory) -> list[int]:
+    """Return the sequences of the segments that were quarantined because they are damaged, in order."""
+    return _sequences(storage, directory, _DAMAGED_SEGMENT)
+
+
+def _sequences(storage: Storage, directory: QueueDirectory, pattern: re.Pattern[str]) -> list[int]:
     try:
         names = storage.list(directory.prepared)
     except FileNotFoundError:
         return []
-    found = sorted(int(match[1]) for match in map(_SEGMENT.fullmatch, names) if match)
+    found = sorted(int(match[1]) for match in map(pattern.fullmatch, names) if match)
     return [sequence for sequence in found if sequence <= NUMBER_MAX]
 
 

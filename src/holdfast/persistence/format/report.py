@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 DAMAGED = "damaged"
@@ -42,7 +42,7 @@ class Damage:
         return self.offsets.start <= other.offsets.start and other.offsets.stop <= self.offsets.stop
 
     def __str__(self) -> str:
-        lost = f"offsets {self.offsets.start}..{self.offsets.stop - 1} lost" if self.offsets else "no message lost"
+        lost = f"offsets {self.offsets.start}..{self.offsets.stop - 1} lost" if self.offsets else "no offset lost"
         return f"{self.path}: {self.size_bytes} bytes at {self.position} {self.verdict} ({self.reason}); {lost}"
 
 
@@ -80,6 +80,10 @@ class RecoveryReport:
     def lost_count(self) -> int:
         """Messages lost to damage."""
         return sum(count_of(damage.offsets) for damage in self.damage)
+
+    def with_damage(self, found: Sequence[Damage]) -> RecoveryReport:
+        """Return the report with more damage, if any was found."""
+        return replace(self, clean=False, damage=(*self.damage, *found)) if found else self
 
     def __str__(self) -> str:
         if self.clean and not self.damage and not self.progress_damage:

@@ -10,7 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, open_if_there
+from holdfast.persistence.filesystem.layout import (
+    QueueDirectory,
+    list_batch_files,
+    list_damaged_segments,
+    open_if_there,
+)
 from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.constants import FRAMES_START, PREPARED_MAGIC
 from holdfast.persistence.format.file_header import header_damage
@@ -22,7 +27,13 @@ from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.outcomes.shared_joint_file import shared_document
 from holdfast.persistence.outcomes.waiting_puts import without_decided
 from holdfast.persistence.prepared_log.segment_reader import SegmentContent, torn_bytes
-from holdfast.persistence.prepared_log.waiting_entries import LOST_ADVICE, WaitingEntries, read_segments, undecided
+from holdfast.persistence.prepared_log.waiting_entries import (
+    LOST_ADVICE,
+    QUARANTINED_ADVICE,
+    WaitingEntries,
+    read_segments,
+    undecided,
+)
 from holdfast.persistence.segment.batch_file_reader import check_batch_name, read_summary, verify_batch
 
 
@@ -40,6 +51,8 @@ def verify_prepared(storage: Storage, directory: QueueDirectory, queue_id: bytes
     """
     contents = read_segments(storage, directory, queue_id)
     damage = list(_segment_damage(storage, contents))
+    quarantined = map(directory.damaged_segment, list_damaged_segments(storage, directory))
+    damage += [Damage(path, 0, 0, range(0), DAMAGED, QUARANTINED_ADVICE) for path in quarantined]
     notes = list(_torn_tails(storage, directory, queue_id, contents))
     waiting = undecided(contents)
     if waiting.entries or waiting.lost:

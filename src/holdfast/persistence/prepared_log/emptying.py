@@ -1,6 +1,7 @@
 """Empties the prepared log at opening: moves what is undecided to batch files, and removes the segments.
 
-What cannot be moved stays, with its segment: damaged entries, and those for which the disk has no space.
+What cannot be moved stays, with its segment: damaged entries, and those for which the disk has no space. A segment with
+damage that may have taken entries is never removed: it is quarantined under another name.
 docs/format.md, "Prepared log".
 """
 
@@ -9,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from holdfast.errors import CorruptionError, DiskFullError
-from holdfast.persistence.filesystem.layout import QueueDirectory, is_segment_name
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_segment_name, list_damaged_segments
 from holdfast.persistence.filesystem.storage import MISSING, Storage, write_whole
 from holdfast.persistence.format.constants import OUTCOME_MOVED
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.prepared_log.entry import Entry, UnwrittenEnd, entry_messages
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry, SegmentContent
-from holdfast.persistence.prepared_log.waiting_entries import read_segments, undecided
+from holdfast.persistence.prepared_log.waiting_entries import LOST_ADVICE, read_segments, undecided
 from holdfast.persistence.segment.batch_file_reader import BatchSummary, read_summary
 from holdfast.persistence.segment.staged_file import stage, staged_path
 
@@ -31,7 +33,7 @@ class Left:
     segments : dict of int to int
         Those that stay, ascending: sequence, and the position behind the last byte that counts.
     last : int
-        The largest sequence that was there.
+        The largest sequence that was there, or that a segment has which was quarantined.
     entries : list of Entry or DamagedEntry
         What is undecided in them.
     void : dict of bytes to UnwrittenEnd
@@ -40,6 +42,8 @@ class Left:
         Damage that may have taken entries or outcomes.
     without_puts : set of bytes
         The nonces of votes that wait for puts which it may have taken.
+    reports : list of Damage
+        The same damage for people, with what to do: also that of segments which do not stay, in their new place.
     """
 
     segments: dict[int, int] = field(default_factory=dict)
@@ -48,6 +52,7 @@ class Left:
     void: dict[bytes, UnwrittenEnd] = field(default_factory=dict)
     lost: list[Damage] = field(default_factory=list)
     without_puts: set[bytes] = field(default_factory=set)
+    reports: list[Damage] = field(default_factory=list)
 
 
 def empty(
@@ -77,12 +82,12 @@ def empty(
     StorageError, OSError
         The disk refuses.
     """
-    left = Left()
     _remove_half_made(storage, directory)
     contents = {each.header.sequence: each for each in read_segments(storage, directory, queue_id)}
+    # No later segment gets the name of one that was quarantined.
+    left = Left(last=max((*contents, *list_damaged_segments(storage, directory)), default=0))
     if not contents:
         return left
-    left.last = max(contents)
     waiting = undecided(list(contents.values()))
     left.lost = waiting.lost
     for entry in waiting.entries:
@@ -103,13 +108,20 @@ def empty(
             first_kept = min(first_kept, *damaged)
     for sequence, content in contents.items():
         if sequence < first_kept:
-            remove_segment(storage, directory, sequence)
+            left.reports += _reported(content, directory.damaged_segment(sequence))
+            remove_segment(storage, directory, sequence, is_damaged=bool(content.lost))
         else:
+            left.reports += _reported(content, content.path)
             _make_durable(storage, content)
             left.segments[sequence] = content.end
     left.lost = left.lost if left.segments else []
     left.void = {nonce: end for nonce, end in left.void.items() if end.sequence in left.segments}
     return left
+
+
+def _reported(content: SegmentContent, path: Path) -> list[Damage]:
+    """Return the damage of a segment, as it is found at ``path``."""
+    return [replace(each, path=path, reason=f"{each.reason}; {LOST_ADVICE}") for each in content.lost]
 
 
 def _remove_half_made(storage: Storage, directory: QueueDirectory) -> None:
@@ -121,10 +133,17 @@ def _remove_half_made(storage: Storage, directory: QueueDirectory) -> None:
                     storage.remove(directory.prepared / name)
 
 
-def remove_segment(storage: Storage, directory: QueueDirectory, sequence: int) -> None:
-    """Remove a segment, durably. Raises ``OSError``."""
+def remove_segment(storage: Storage, directory: QueueDirectory, sequence: int, *, is_damaged: bool) -> None:
+    """Remove a segment, durably. Raises ``OSError``.
+
+    ``is_damaged``: it may have messages that no part of the queue can name. It is quarantined, for people to look into.
+    """
+    path = directory.segment(sequence)
     with suppress(*MISSING):
-        storage.remove(directory.segment(sequence))
+        if is_damaged:
+            storage.rename(path, directory.damaged_segment(sequence))
+        else:
+            storage.remove(path)
     storage.sync_directory(directory.prepared)
 
 

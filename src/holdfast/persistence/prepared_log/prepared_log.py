@@ -74,6 +74,11 @@ class PreparedLog:
         Largest size of the room for frames in a segment, unless an entry needs more.
     check_fence : callable
         Raises FencedError if another owner has opened the queue.
+
+    Attributes
+    ----------
+    reports : list of Damage
+        What opening has found that may have taken entries, or the frames that end them.
     """
 
     def __init__(
@@ -104,6 +109,7 @@ class PreparedLog:
         self._is_closed = False
         self._lost: list[Damage] = []  # of earlier segments, and the votes whose puts may have been there
         self._without_puts: set[bytes] = set()
+        self.reports: list[Damage] = []
 
     def take_over(
         self,
@@ -123,7 +129,7 @@ class PreparedLog:
             left = empty(self._storage, self._directory, self._queue_id, outcome_of, without_puts, may_move=may_move)
         now = time.monotonic()
         self._earlier, self._last = left.segments, left.last
-        self._lost, self._without_puts = left.lost, left.without_puts
+        self._lost, self._without_puts, self.reports = left.lost, left.without_puts, left.reports
         self._waiting = {each.id: _Waiting(each, now) for each in left.entries}
         self._unwritten = left.void
 
@@ -362,8 +368,10 @@ class PreparedLog:
         while (sequence := self._removable()) is not None:
             try:
                 self._check_fence()  # another owner has segments of the same names
-                with storage_errors("removing a segment of the prepared log", self._directory.segment(sequence)):
-                    remove_segment(self._storage, self._directory, sequence)
+                path = self._directory.segment(sequence)
+                is_damaged = any(each.path == path for each in self._lost)
+                with storage_errors("removing a segment of the prepared log", path):
+                    remove_segment(self._storage, self._directory, sequence, is_damaged=is_damaged)
             except BaseException:
                 self._is_stuck = True  # a second sync could succeed over a removal that is lost
                 raise

@@ -23,6 +23,13 @@ LOST_ADVICE = (
 )
 """What to do about damage of a segment that names no transaction."""
 
+QUARANTINED_ADVICE = (
+    "an opening has quarantined it, because it is damaged or of another queue: prepared transactions, or what became "
+    "of them, may be lost. Compare prepared() and the log with your own records, put again what is missing, and remove "
+    "this file"
+)
+"""What to do about a segment that was quarantined."""
+
 
 @dataclass(slots=True)
 class WaitingEntries:

@@ -234,6 +234,7 @@ class QueueHandle:
             ring = DedupRing(storage, directory.dedup_ids, self.queue_id, values["dedup_max"])
             ids = open_deduplication(ring, self.files, log.tail, writer, self.clock, values)
             prepared = open_prepared(storage, directory, self.queue_id, writer, size)
+            self.report = self.report.with_damage(prepared.log.reports)
             ends = CommitRecordEnds(writer.pending_commit_records, self.open_groups, prepared)
             self.write_side = WriteSide(writer, lock, self.settings.flush, self.clock, ids, self.capacity, ends)
             self.batches = WaitingBatches(storage, directory, self.queue_id, self.write_side, prepared, size)

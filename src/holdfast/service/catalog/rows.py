@@ -236,9 +236,7 @@ class _Reading:
             path = each.path
             if path.is_relative_to(self._facts.path):
                 path = path.relative_to(self._facts.path)
-            lost = (
-                f"offsets {each.offsets.start} to {each.offsets.stop - 1} lost" if each.offsets else "no message lost"
-            )
+            lost = f"offsets {each.offsets.start} to {each.offsets.stop - 1} lost" if each.offsets else "no offset lost"
             reason = each.reason.replace(f"{self._facts.path}/", "")
             self._event(DAMAGED_EVENT, f"{path}, position {each.position}", None, f"{each.verdict}: {reason}; {lost}")
 

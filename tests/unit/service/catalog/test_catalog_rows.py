@@ -409,7 +409,7 @@ def test_smaller_damage_is_an_event_too(tmp_path: Path, position: int, reason: s
     flip(data_files(tmp_path)[0], position)
     found = refreshed(catalog)
     (event,) = found["events"]
-    assert event["detail"] == f"damaged: {reason}; no message lost"
+    assert event["detail"] == f"damaged: {reason}; no offset lost"
     assert {**found["data_files"][0], "first_at": None} == {**before["data_files"][0], "first_at": None}
 
 
