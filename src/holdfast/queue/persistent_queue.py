@@ -852,7 +852,8 @@ class PersistentQueue:
         id : str
             What ``prepare`` returned.
         force : bool
-            Decide here what another queue's log should: for when that queue is gone. May break all-or-nothing.
+            Decide here what another queue's log should: for when that queue is gone. May break all-or-nothing. Also
+            commits a whole transaction beside damage that may hide its outcome: its puts may be in the log twice.
 
         Raises
         ------
@@ -861,7 +862,7 @@ class PersistentQueue:
         TransactionStateError
             It was aborted, or another queue decides it.
         CorruptionError
-            Some of it is damaged; nothing was done. It can be aborted.
+            Some of it is damaged, or bytes beside it that may hide its outcome; nothing was done. It can be aborted.
         RetryableError
             The owner of the queue does not answer; nothing was done.
         CommitUnknownError, PoisonedError

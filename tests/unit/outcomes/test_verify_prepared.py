@@ -75,7 +75,7 @@ def test_bytes_that_name_no_transaction_say_what_may_be_lost(root: Path) -> None
     segment.write(place + 40)
     report = verify(root)
     (reason,) = reasons(report)
-    assert "may be lost: abort by its id each one that prepared() lists as damaged" in reason
+    assert "put again what is missing, and decide each one that prepared() lists as damaged" in reason
     assert report.notes == ("2 transactions are prepared",)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import PersistentQueue, TransactionStateError
+from holdfast import CorruptionError, PersistentQueue, TransactionStateError
 from holdfast.persistence.prepared_log.entry import Entry
 from support.builders.handles import handle_of, log_of, segments
 from support.builders.transactions import ORDERS, cut_power, kill, open_queue, prepare, prepared_ids, waiting
@@ -67,6 +67,28 @@ def test_a_transaction_that_is_just_being_prepared_is_not_damaged(
         assert prepared_ids(queue) == ["new"]
         assert len(tx.commit()) == 1
         assert waiting(queue) == [b"one", b"new"]
+
+
+def test_what_verifies_beside_damage_can_be_committed_all_the_same(storage: SimulatedStorage) -> None:
+    """Else its only copy would go with the abort. It takes ``force``, because it may have been decided before."""
+    with open_queue(damaged(storage)) as queue:
+        vote, behind = queue.prepared()
+        assert [(each.id, each.put_count, each.size_bytes > 0) for each in (vote, behind)] == [
+            ("vote", 0, False),
+            ("behind", 1, True),
+        ]
+        assert "commit it with force=True" in behind.damage[0].reason
+        with pytest.raises(CorruptionError, match="behind waits beside damage"):
+            queue.commit_prepared("behind")
+        with pytest.raises(CorruptionError, match="vote is damaged"):
+            queue.commit_prepared("vote", force=True)
+        put = queue.commit_prepared("behind", force=True)
+        assert (len(put), queue.commit_prepared("behind")) == (1, put)
+        left = kill(handle_of(queue).storage, queue)
+    with open_queue(left) as again:
+        assert prepared_ids(again) == ["vote"]
+        again.abort_prepared("vote")
+        assert waiting(again) == [b"one", b"two", b"new"]
 
 
 def test_segments_go_again_once_no_vote_needs_them(storage: SimulatedStorage) -> None:

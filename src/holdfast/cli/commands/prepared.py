@@ -23,7 +23,9 @@ _GIVEN_BACK = (
 
 _id_argument = click.argument("transaction_id", metavar="ID")
 _force_option = click.option(
-    "--force", is_flag=True, help="Decide it here, even if another queue's log or a joint commit should decide it."
+    "--force",
+    is_flag=True,
+    help="Decide it here, even if another queue's log or a joint commit should, or if damage may hide its outcome.",
 )
 
 
@@ -31,7 +33,7 @@ _force_option = click.option(
 @queue_argument
 @json_option
 def prepared(path: Path, as_json: bool) -> None:
-    """List the prepared transactions, oldest first; a damaged one can only be aborted."""
+    """List the prepared transactions, oldest first, and what is damaged."""
     with looking(path) as queue:
         found = queue.prepared()
     if as_json:

@@ -37,6 +37,8 @@ class WaitingPuts:
         Where they are; None if they are damaged.
     damage : tuple of Damage
         Why.
+    whole : Entry or None
+        Puts that verify, though damage beside them may hide that they were decided.
     """
 
     id: str
@@ -44,6 +46,7 @@ class WaitingPuts:
     timestamp_ns: int
     batch: BatchSummary | Entry | None = None
     damage: tuple[Damage, ...] = ()
+    whole: Entry | None = None
 
 
 def read_waiting_entries(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> WaitingEntries:
@@ -122,8 +125,8 @@ def read_batch(
 
 def _of_entry(entry: Entry | DamagedEntry) -> WaitingPuts:
     if isinstance(entry, DamagedEntry):
-        return WaitingPuts(entry.id, entry.nonce, entry.timestamp_ns, damage=(entry.damage,))
-    return WaitingPuts(entry.id, entry.nonce, entry.commit_record.timestamp_ns, entry)
+        return WaitingPuts(entry.id, entry.nonce, entry.timestamp_ns, damage=(entry.damage,), whole=entry.whole)
+    return WaitingPuts(entry.id, entry.nonce, entry.timestamp_ns, entry)
 
 
 def _in_files(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> Iterator[WaitingPuts]:

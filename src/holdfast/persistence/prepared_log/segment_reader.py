@@ -36,13 +36,17 @@ from holdfast.persistence.segment.frame_scanner import WINDOW_BYTES, FrameScanne
 
 @dataclass(frozen=True, slots=True)
 class DamagedEntry:
-    """An entry that was durable once and does not verify: it can be aborted, not committed."""
+    """An entry that was durable once and does not verify: it can be aborted, not committed.
+
+    ``whole``: it verifies, and damage beside it may hide that it was decided; an operator may commit it all the same.
+    """
 
     id: str
     nonce: bytes
     timestamp_ns: int
     sequence: int
     damage: Damage
+    whole: Entry | None = None
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ A process that does not own the queue reads them while the owner appends and rem
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
@@ -18,10 +18,14 @@ from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry, SegmentContent, read_segment
 
 LOST_ADVICE = (
-    "prepared transactions, or what became of them, may be lost: abort by its id each one that prepared() lists as "
-    "damaged, and put again what it held"
+    "prepared transactions, or what became of them, may be lost: compare prepared() and the log with your own records, "
+    "put again what is missing, and decide each one that prepared() lists as damaged"
 )
 """What to do about damage of a segment that names no transaction."""
+
+_WHOLE_ADVICE = (
+    "the transaction is whole and may have been decided before: if not, commit it with force=True; or abort it"
+)
 
 QUARANTINED_ADVICE = (
     "an opening has quarantined it, because it is damaged or of another queue: prepared transactions, or what became "
@@ -92,7 +96,8 @@ def _in_doubt(entry: Entry | DamagedEntry, lost: Damage) -> DamagedEntry:
     """Return an entry that may have ended: what said so may be among the bytes that are lost."""
     if isinstance(entry, DamagedEntry):
         return entry
-    return DamagedEntry(entry.id, entry.nonce, entry.commit_record.timestamp_ns, entry.sequence, lost)
+    damage = replace(lost, reason=f"{lost.reason}; {_WHOLE_ADVICE}")
+    return DamagedEntry(entry.id, entry.nonce, entry.timestamp_ns, entry.sequence, damage, entry)
 
 
 def unreadable_segment(path: Path, queue_id: bytes, sequence: int, error: CorruptionError) -> SegmentContent:

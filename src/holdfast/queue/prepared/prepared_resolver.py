@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 
 from holdfast.errors import (
-    CorruptionError,
     HoldfastError,
     QueueLockedError,
     ShutDown,
@@ -34,6 +33,7 @@ from holdfast.queue.prepared.parts import check_may_prepare, outcome_of_part
 from holdfast.queue.prepared.prepared_transactions import (
     Found,
     PreparedTransaction,
+    damaged_transaction,
     find_batch,
     find_damage,
     find_prepared,
@@ -90,7 +90,7 @@ class PreparedResolver:
         return [self._describe(found, now) for found in self._find_all()]
 
     def _describe(self, found: Found, now: int) -> PreparedTransaction:
-        batch, decider = found.batch, found.decider
+        batch, decider = found.batch or found.whole, found.decider
         damage = found.damage
         if batch is not None:
             damage += tuple(find_damage(self._handle, batch))
@@ -152,7 +152,9 @@ class PreparedResolver:
 
         def decide() -> range:
             found = self._find(transaction_id, COMMITTED, nonce, force=force)
-            return found.offsets if isinstance(found, OutcomeEntry) else self._commit(found, is_asked=True)
+            if isinstance(found, OutcomeEntry):
+                return found.offsets
+            return self._commit(found.forced() if force else found, is_asked=True)
 
         self._check_may_decide()
         return self._alone(transaction_id, decide)
@@ -252,11 +254,7 @@ class PreparedResolver:
         """Commit a transaction that this handle may commit; remember it if it was requested by id."""
         handle, batch = self._handle, found.batch
         if found.damage:
-            raise CorruptionError(
-                f"transaction {found.id} is damaged ({found.damage[0].reason}): it cannot be committed; abort it, and "
-                "put its messages again",
-                path=str(found.damage[0].path),
-            )
+            raise damaged_transaction(found.id, found.damage[0], found.whole)
         if batch is None:
             end = handle.next_offset()  # which may fail, so before anything is done
             self._votes.decide(found, COMMITTED, is_committed=True)

@@ -42,7 +42,7 @@ class PreparedTransaction:
     part_of : PartOf or None
         The joint commit that decides (``queue.joint_commits``); None: there is none.
     damage : tuple of Damage
-        Its bytes that do not verify: if there are any, it can only be aborted.
+        Its bytes that do not verify, or others that may hide its outcome: the reason says what can be done with it.
     """
 
     id: str
@@ -66,6 +66,7 @@ class Found:
     batch: Waiting | None = None
     votes: tuple[tuple[str, Vote], ...] = ()
     damage: tuple[Damage, ...] = ()
+    whole: Entry | None = None
 
     @property
     def decider(self) -> Participant | None:
@@ -76,6 +77,10 @@ class Found:
     def part_of(self) -> PartOf | None:
         """The joint commit that decides; None if there is none."""
         return None if self.batch is None else self.batch.commit_record.part_of
+
+    def forced(self) -> Found:
+        """Return it as an operator may commit it: with puts that verify, although they may have been decided before."""
+        return self if self.whole is None else replace(self, batch=self.whole, damage=())
 
 
 def find_prepared(handle: QueueHandle) -> list[Found]:
@@ -168,7 +173,7 @@ def _find_batches(handle: QueueHandle, waiting: WaitingEntries) -> Iterator[Foun
         found = waiting_puts(handle.storage, handle.directory, handle.queue_id, waiting.entries)
     for each in found:
         coordinator = None if each.batch is None else each.batch.commit_record.coordinator
-        yield Found(each.id, each.nonce, each.timestamp_ns, coordinator, each.batch, damage=each.damage)
+        yield Found(each.id, each.nonce, each.timestamp_ns, coordinator, each.batch, (), each.damage, each.whole)
 
 
 def find_batch(handle: QueueHandle, transaction_id: str) -> Waiting | None:
@@ -179,12 +184,18 @@ def find_batch(handle: QueueHandle, transaction_id: str) -> Waiting | None:
     with storage_errors("reading a prepared transaction", handle.directory.batch_file(transaction_id)):
         batch = read_batch(handle.storage, handle.directory, handle.queue_id, transaction_id)
     if batch is None and entry is not None:
-        raise CorruptionError(
-            f"transaction {transaction_id} in {entry.damage.path} is damaged ({entry.damage.reason}); abort it",
-            path=str(entry.damage.path),
-            position=entry.damage.position,
-        )
+        raise damaged_transaction(transaction_id, entry.damage, entry.whole)
     return batch
+
+
+def damaged_transaction(transaction_id: str, damage: Damage, whole: Entry | None) -> CorruptionError:
+    """Return the error for a transaction that cannot be committed because of damage."""
+    if whole is not None:
+        text = f"transaction {transaction_id} waits beside damage ({damage.reason})"
+    else:
+        advice = "it cannot be committed; abort it, and put its messages again"
+        text = f"transaction {transaction_id} is damaged ({damage.reason}): {advice}"
+    return CorruptionError(text, path=str(damage.path), position=damage.position)
 
 
 def _find_entry(handle: QueueHandle, transaction_id: str) -> Entry | DamagedEntry | None:
