@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CorruptionError, QueueNotFoundError, UnsupportedVersionError
+from holdfast import CorruptionError, PersistentQueue, UnsupportedVersionError
 from holdfast.persistence.filesystem.document import write_document
 from holdfast.persistence.format.constants import ENTRY, FORMAT_VERSION, FRAMES_START, HEADER_COPY_POSITIONS
 from support.builders.settings import set_anew
@@ -240,6 +240,7 @@ def test_a_damaged_queue_json_with_nothing_to_rebuild_it_from_is_an_error(queue:
     """Nothing is made up."""
     for path in queue.data_files():
         queue.storage.remove(path)
+    queue.storage.remove(queue.root / "write.mark")
     queue.write(queue.root / "queue.json", b"{")
     with pytest.raises(CorruptionError):
         queue.open()
@@ -251,11 +252,59 @@ def test_a_missing_queue_json_beside_data_files_is_an_error(queue: SmallQueue) -
     """A new queue is not made on top of an old one."""
     queue.storage.remove(queue.root / "queue.json")
     before = queue.data_files()
-    with pytest.raises(CorruptionError, match=r"queue\.json"):
-        queue.open()
-    with pytest.raises(QueueNotFoundError):
-        queue.verify()
+    for use in (queue.open, queue.verify):
+        with pytest.raises(CorruptionError, match=r"no queue\.json: .* --rebuilt"):
+            use()
     assert queue.data_files() == before
+    with tiny_files_allowed():
+        set_anew(queue.root, queue.storage)
+    assert queue.verify().ok
+    assert set(drain(queue).payloads) == set(queue.waiting)
+
+
+@pytest.mark.parametrize("left", ["write.mark", "prepared", "groups"])
+def test_a_missing_queue_json_is_missed_beside_any_other_file(left: str) -> None:
+    """Else a new queue would take its place, and remove what is prepared in the old one."""
+    root, storage = Path("/queue"), SimulatedStorage()
+    with PersistentQueue(root, mode="exclusive", storage=storage) as made:
+        if left == "prepared":
+            tx = made.begin()
+            tx.put(b"payment")
+            tx.prepare("tx")
+        elif left == "groups":
+            made.groups.create("other")
+    storage.remove(root / "queue.json")
+    if left != "write.mark":
+        storage.remove(root / "write.mark")
+    before = storage.tree()
+    for mode in ("exclusive", "read_only"):
+        with pytest.raises(CorruptionError, match=r"has the files of a queue, but no queue\.json"):
+            PersistentQueue(root, mode=mode, storage=storage)
+    assert storage.tree() == before
+    if left == "groups":
+        with pytest.raises(CorruptionError, match="no other file with the id of the queue"):
+            set_anew(root, storage)
+        return
+    set_anew(root, storage)
+    with PersistentQueue(root, mode="exclusive", storage=storage) as queue:
+        assert [each.id for each in queue.prepared()] == (["tx"] if left == "prepared" else [])
+
+
+def test_what_is_left_of_a_document_is_kept_until_it_is_rebuilt_and_beside_it_then(queue: SmallQueue) -> None:
+    """It may show people the settings, and the filter of a group. An opening that is refused changes nothing."""
+    paths = [queue.root / "queue.json", queue.root / "groups/default/group.json"]
+    damaged = [bytes(queue.storage.tree()[path] or b"").replace(b'"crc32c"', b'"crc32x"') for path in paths]
+    for path, content in zip(paths, damaged, strict=True):
+        queue.write(path, content)
+    for _ in range(2):
+        with pytest.raises(CorruptionError):
+            queue.open()
+    assert [queue.storage.tree()[path] for path in paths] == damaged
+    with tiny_files_allowed():
+        set_anew(queue.root, queue.storage)
+    tree = queue.storage.tree()
+    assert [tree[path.with_name(f"{path.name}.damaged")] for path in paths] == damaged
+    assert set(drain(queue).payloads) == set(queue.waiting)
 
 
 @pytest.mark.parametrize("name", ["queue.json", "groups/default/group.json"])

@@ -70,7 +70,7 @@ def closed_queue() -> SimulatedStorage:
     ids=["nests too deep", "no id", "no hexadecimal digits", "too short"],
 )
 def test_a_queue_json_that_names_no_queue_is_rebuilt_or_refused(text: bytes) -> None:
-    """From a data file; where there is none it is a clear error."""
+    """From other files; where there is none it is a clear error."""
     storage = closed_queue()
     put(storage, ROOT / "queue.json", text)
     queue, rebuilt = set_anew_if_lost(ROOT, storage, lambda: PersistentQueue(ROOT, mode="exclusive", storage=storage))
@@ -80,6 +80,7 @@ def test_a_queue_json_that_names_no_queue_is_rebuilt_or_refused(text: bytes) -> 
     empty = SimulatedStorage()
     PersistentQueue(ROOT, mode="exclusive", storage=empty).close()
     put(empty, ROOT / "queue.json", text)
+    empty.remove(ROOT / "write.mark")
     with pytest.raises(CorruptionError, match="restore"):
         PersistentQueue(ROOT, mode="exclusive", storage=empty)
 

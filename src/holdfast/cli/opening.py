@@ -87,10 +87,13 @@ def raise_damage(queue: PersistentQueue) -> None:
         )
 
 
-def require_queue(path: Path) -> None:
-    """Refuse a path without a queue: in words of the command line, and before a handle makes one."""
+def require_queue(path: Path, *, is_rebuilt: bool = False) -> None:
+    """Refuse a path without a queue: in words of the command line, and before a handle makes one.
+
+    ``is_rebuilt``: accept one that has lost its ``queue.json``.
+    """
     root = Path(os.path.abspath(path))
     try:
-        open_directory(OsStorage(), root, create=False, writable=False)
+        open_directory(OsStorage(), root, create=False, writable=False, is_rebuilt=is_rebuilt)
     except QueueNotFoundError as error:
         raise QueueNotFoundError(f"no queue at {root}; `holdfast put --create` makes one", **error.context) from None

@@ -162,7 +162,8 @@ class _Verification:
             if settings_in(fields, path) is None:
                 self._report_lost_settings(path)
         except CorruptionError as error:
-            self._report(path, self._size_of(path), str(error))
+            advice = f"or set its settings anew with `{set_command(self._directory.root, '--rebuilt')}`"
+            self._report(path, self._size_of(path), f"{error}, {advice}")
 
     def _report_lost_settings(self, path: Path, group: str = DEFAULT_GROUP) -> None:
         """Report a document that was rebuilt: no owner opens the queue before its settings are set anew."""

@@ -11,7 +11,8 @@ from typing import Any, TypedDict, cast
 from holdfast.clock import Clock
 from holdfast.errors import ConfigError, QueueLockedError, UsageError
 from holdfast.persistence.filesystem.access import check_around
-from holdfast.persistence.filesystem.layout import make_parents, open_if_there
+from holdfast.persistence.filesystem.directories import make_parents
+from holdfast.persistence.filesystem.layout import open_if_there
 from holdfast.persistence.filesystem.removal import find_remains, remove_remains
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP

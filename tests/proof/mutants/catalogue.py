@@ -565,8 +565,8 @@ MUTATIONS = (
         "queue-json-of-remains-not-durable",
         "A queue is deleted whose queue.json a loss of power takes: no start takes what is left for remains.",
         "queue/engine/deletion.py",
-        "        open_directory(storage, root, create=True)  # makes",
-        "        # makes",
+        "        storage.sync_directory(root)\n",
+        "",
         "queues deleted",
     ),
     # -- Settings ----------------------------------------------------------------------------------------------------
@@ -624,8 +624,8 @@ MUTATIONS = (
         "rebuilt-with-the-defaults",
         "A damaged queue.json is rebuilt with the defaults, which drop what the settings keep.",
         "persistence/filesystem/layout.py",
-        "            if repair:\n                _write_identity(storage, directory, queue_id, None)\n",
-        "            if repair:\n                _write_identity(storage, directory, queue_id, {})\n",
+        "        _write_identity(storage, directory, queue_id, None)\n",
+        "        _write_identity(storage, directory, queue_id, {})\n",
         "corruption",
     ),
     Mutation(

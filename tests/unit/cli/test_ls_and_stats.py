@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import PersistentQueue
 from support.builders.clocks import NS_PER_SECOND, FakeClock
+from holdfast.persistence.filesystem.storage import OsStorage
 from support.processes.cli import done, run
 
 FIGURES = {"name", "path", "error", "message", "depth", "dead", "in_doubt", "bytes_on_disk", "file_count"} | {
@@ -74,21 +75,22 @@ def test_ls_shows_no_queue_that_was_deleted(directory: Path) -> None:
 
 def test_ls_passes_by_what_this_user_may_not_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the directory of lost files that a file system has."""
-    exists = Path.exists
+    list_names = OsStorage.list
 
-    def refuse(path: Path) -> bool:
-        if path.parent.name == "lost+found":
+    def refuse(storage: OsStorage, path: Path) -> list[str]:
+        if path.name == "lost+found":
             raise PermissionError(path)
-        return exists(path)
+        return list_names(storage, path)
 
     (directory / "lost+found").mkdir()
-    monkeypatch.setattr(Path, "exists", refuse)
+    monkeypatch.setattr(OsStorage, "list", refuse)
     assert len(done("ls", directory, "--json").document) == 2
 
 
 def test_ls_shows_the_others_beside_a_queue_that_cannot_be_opened(directory: Path) -> None:
     """Its row says why, and the exit code is 2 where that is damage."""
     (directory / "orders" / "queue.json").write_text("rot")
+    (directory / "orders" / "write.mark").unlink()
     ran = run("ls", directory, "--json")
     mail, orders = ran.document
     assert (mail["depth"], mail["error"]) == (2, None)
@@ -99,6 +101,19 @@ def test_ls_shows_the_others_beside_a_queue_that_cannot_be_opened(directory: Pat
     assert shown.code == 2
     assert shown.err == f"error: {orders['message']}\n"
     assert shown.text.splitlines()[2].split()[:3] == ["orders", "?", "?"]
+
+
+def test_a_queue_that_has_lost_its_identity_is_no_missing_one(directory: Path) -> None:
+    """Every command says what to do, and none makes another queue in its place; what it says works."""
+    mail = directory / "mail"
+    (mail / "queue.json").unlink()
+    for words in (["ls", directory], ["ls", mail], ["stats", mail], ["verify", mail], ["put", mail, "x", "--create"]):
+        ran = run(*words)
+        assert (ran.code, f"`holdfast set {mail} --rebuilt`" in ran.err) == (2, True)
+    assert not (mail / "queue.json").exists()
+    assert done("set", mail, "--rebuilt", "maxsize=9")
+    assert done("stats", mail, "--json").document["depth"] == 2
+    assert done("ls", mail, "--json").document[0]["error"] is None
 
 
 def test_stats_shows_the_figures_of_a_queue(directory: Path) -> None:

@@ -57,6 +57,7 @@ def test_an_identity_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
     """With nothing to rebuild it from."""
     PersistentQueue(tmp_path / "empty", mode="exclusive").close()
     (tmp_path / "empty" / "queue.json").write_text("rot")
+    (tmp_path / "empty" / "write.mark").unlink()
     ran = run("verify", tmp_path / "empty")
     assert (ran.code, ran.out) == (2, b"")
     assert ran.err.startswith("error: ")

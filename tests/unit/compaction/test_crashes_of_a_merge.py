@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.persistence.filesystem.layout import list_replaced_files, open_directory
+from holdfast.persistence.filesystem.layout import list_replaced_files, open_directory, rebuild_identity
 from holdfast.persistence.format.constants import ENTRY_DONE
 from holdfast.persistence.groups.group_files import progress_reader, require_group
 from holdfast.persistence.groups.position_entry import Change
@@ -171,7 +171,7 @@ def test_a_queue_says_that_it_has_merged_files() -> None:
     compact(parts)
     assert b'"merged"' in bytes_at(parts, parts.directory.identity)
     restore_text(parts, parts.directory.identity, b"damaged")
-    open_directory(parts.storage, Path("/queue"), create=True)
+    rebuild_identity(parts.storage, parts.directory)
     assert b'"merged"' in bytes_at(parts, parts.directory.identity)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,17 @@ from holdfast.persistence.filesystem.layout import (
     QueueDirectory,
     check_header,
     check_name,
+    is_queue,
     list_batch_files,
     list_data_files,
     list_generations,
     open_directory,
     position_file,
+    rebuild_identity,
 )
 from holdfast.persistence.format.constants import FORMAT_VERSION, HEADER_COPY_POSITIONS
 from holdfast.persistence.format.file_header import block_buffers
+from holdfast.persistence.log.watermark import Watermark
 from support.builders.log_parts import LogParts, put
 from support.storages.faults import FaultPlan
 from support.storages.refusals import refusing
@@ -198,8 +202,8 @@ def test_a_queue_that_somebody_else_makes_meanwhile_is_that_queue() -> None:
     assert not is_new
 
 
-def test_a_damaged_identity_is_read_from_the_latest_data_file_that_has_a_header(parts: LogParts) -> None:
-    """And written again by who may write."""
+def test_a_damaged_identity_is_read_from_a_data_file_that_has_a_header(parts: LogParts) -> None:
+    """No opening writes it again, as that takes the write lock: another process may be setting its settings anew."""
     parts.data_file([])
     damaged, _ = parts.data_file([], header=parts.header(2, 5))
     file = parts.storage.open(damaged)
@@ -210,7 +214,33 @@ def test_a_damaged_identity_is_read_from_the_latest_data_file_that_has_a_header(
     assert found[1] == parts.queue_id
     assert parts.storage.tree()[parts.directory.identity] == b"{}"
     assert open_directory(parts.storage, parts.directory.root, create=True)[1] == parts.queue_id
+    assert parts.storage.tree()[parts.directory.identity] == b"{}"
+    rebuild_identity(parts.storage, parts.directory)
     assert bytes.fromhex(read_document(parts.storage, parts.directory.identity)["queue_id"]) == parts.queue_id
+
+
+def test_a_damaged_identity_is_the_one_that_most_files_have(parts: LogParts) -> None:
+    """A data file of another queue may have been copied behind them; write.mark counts as one file."""
+    foreign = bytes(16)
+    parts.data_file([])
+    parts.data_file([], header=replace(parts.header(2, 5), queue_id=foreign))
+    mark = Watermark(foreign, bytes(16), 2, 5, 0, 0, 0, 0, 0, 0, True).encode()
+    put(parts.storage, parts.directory.identity, b"{}")
+    for content, queue_id in ((mark, foreign), (mark[:-1], parts.queue_id), (mark[:-1] + b"?", parts.queue_id)):
+        put(parts.storage, parts.directory.write_mark, content)
+        assert open_directory(parts.storage, parts.directory.root, create=False)[1] == queue_id
+
+
+def test_what_has_lost_its_identity_is_a_queue_still(parts: LogParts) -> None:
+    """What cannot be read is none, nor is a directory with other files in it."""
+    assert is_queue(parts.storage, parts.directory.root)
+    assert not is_queue(parts.storage, Path("/none"))
+    parts.storage.remove(parts.directory.identity)
+    assert not is_queue(parts.storage, parts.directory.root)
+    parts.data_file([])
+    assert is_queue(parts.storage, parts.directory.root)
+    put(parts.storage, parts.directory.root / "notes", b"")
+    assert not is_queue(parts.storage, parts.directory.root)
 
 
 def test_a_damaged_identity_is_not_guessed_past_a_data_file_of_a_newer_version(parts: LogParts) -> None:

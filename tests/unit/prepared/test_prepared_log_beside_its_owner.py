@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import CorruptionError, PersistentQueue, TransactionStateError, verify
 from holdfast.persistence.filesystem.document import read_document
-from holdfast.persistence.filesystem.layout import PREPARED_LOG, open_directory
+from holdfast.persistence.filesystem.layout import PREPARED_LOG, open_directory, queue_directory, rebuild_identity
 from holdfast.persistence.filesystem.storage import OsStorage
 from support.builders.segments import Segment
 from support.builders.transactions import prepare, prepared_ids, waiting
@@ -164,7 +164,7 @@ def test_a_queue_with_a_log_says_so_also_once_its_document_was_rebuilt(root: Pat
     (copy / "queue.json").write_bytes(b"damaged")
     with PersistentQueue(copy, mode="read_only") as look:
         assert prepared_ids(look) == ["t"]
-    open_directory(OsStorage(), copy, create=True)
+    rebuild_identity(OsStorage(), queue_directory(copy))
     assert read_document(OsStorage(), copy / "queue.json")["features"] == [PREPARED_LOG]
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import ConfigError
-from holdfast.persistence.filesystem.layout import check_name, make_parents
+from holdfast.persistence.filesystem.directories import make_parents
+from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.serializers.extras import import_extra
 

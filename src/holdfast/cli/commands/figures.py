@@ -13,12 +13,10 @@ from holdfast.cli.output import Document, write_json
 from holdfast.cli.text import duration, size
 from holdfast.errors import HoldfastError, QueueNotFoundError
 from holdfast.log import printable
-from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.layout import QueueDirectory, is_queue
 from holdfast.persistence.filesystem.locks import read_owner
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.persistent_queue import PersistentQueue
-
-_IDENTITY = "queue.json"
 
 
 @click.command()
@@ -50,20 +48,14 @@ def ls(directory: Path, as_json: bool) -> None:
 
 
 def _find_queues(directory: Path) -> list[Path]:
-    if _is_queue(directory):
+    storage = OsStorage()
+    if is_queue(storage, directory.absolute()):
         return [directory]
     try:
-        return sorted(each for each in directory.iterdir() if not each.name.startswith(".") and _is_queue(each))
+        found = [each for each in directory.iterdir() if not each.name.startswith(".")]  # that was deleted
+        return sorted(each for each in found if is_queue(storage, each.absolute()))
     except (FileNotFoundError, NotADirectoryError):
         raise QueueNotFoundError(f"no directory at {directory.absolute()}", path=str(directory)) from None
-
-
-def _is_queue(path: Path) -> bool:
-    """Whether there is a queue; a directory that this user may not read is none, and what is hidden was deleted."""
-    try:
-        return (path / _IDENTITY).exists()
-    except PermissionError:
-        return False
 
 
 def _write_rows(rows: list[Document], directory: Path) -> None:

@@ -37,7 +37,7 @@ def set_(path: Path, values: Sequence[str], group: str, reset: Sequence[str], re
 
     Values are as in holdfast.toml; a word needs no quotes. To change them the queue has to be closed, or shared.
     """
-    require_queue(path)
+    require_queue(path, is_rebuilt=rebuilt)
     check_name(group, "group")
     root, storage = absolute_path(path, "queue"), OsStorage()
     settings = _read(values)

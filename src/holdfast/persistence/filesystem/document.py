@@ -41,6 +41,17 @@ def write_document(
         write_whole(file, (text.encode(),), 0)
 
 
+def keep_damaged(storage: Storage, path: Path, bytes_max: int = SMALL_DOCUMENT_BYTES_MAX) -> None:
+    """Copy a damaged document that is about to be replaced, as far as its kind can be: it may say what was lost.
+
+    The copy has the ending ``.damaged``. Raises ``OSError``.
+    """
+    with storage.open(path, writable=False) as file:
+        content = file.read_at(bytes_max, 0)
+    with made_anew(storage, path.with_name(f"{path.name}.damaged"), is_first=False) as copy:
+        write_whole(copy, (content,), 0)
+
+
 def replace_document(
     storage: Storage,
     path: Path,

@@ -24,8 +24,8 @@
 
 from __future__ import annotations
 
-import errno
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -34,12 +34,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, StorageError, UnsupportedVersionError
+from holdfast.errors import ConfigError, CorruptionError, QueueNotFoundError, UnsupportedVersionError
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.access import check_parts, check_root
-from holdfast.persistence.filesystem.document import read_document, replace_document, undone, write_document
+from holdfast.persistence.filesystem.directories import make_parents, sync_name
+from holdfast.persistence.filesystem.document import (
+    keep_damaged,
+    read_document,
+    replace_document,
+    undone,
+    write_document,
+)
 from holdfast.persistence.filesystem.locks import Owned
-from holdfast.persistence.filesystem.storage import MISSING, File, Storage, real_path, storage_error
+from holdfast.persistence.filesystem.queue_id import id_of_most
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage, storage_error
 from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, NUMBER_MAX
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies, random_id
 from holdfast.persistence.format.json_object import read_id
@@ -60,7 +68,16 @@ MERGED = "merged"
 _FEATURES = frozenset({MERGED, PREPARED_LOG})
 
 _TOP_LEVEL = frozenset(
-    {"queue.json", "queue.json.new", "write.lock", "write.mark", "priorities", "priorities.new"}
+    {
+        "queue.json",
+        "queue.json.new",
+        "queue.json.damaged",
+        "queue.json.damaged.new",
+        "write.lock",
+        "write.mark",
+        "priorities",
+        "priorities.new",
+    }
     | {"dedup.ids", "dedup.ids.new", "data", "groups", "spare", "prepared", ".owner"}
 )
 
@@ -333,11 +350,13 @@ def open_directory(
     *,
     create: bool,
     writable: bool = True,
+    is_rebuilt: bool = False,
     settings: Callable[[], Mapping[str, Any]] = dict,
 ) -> tuple[QueueDirectory, bytes, bool]:
     """Return the directory of the queue at ``root``, its queue id, and whether it was made just now.
 
-    If it is made, it gets the ``settings`` that the function returns; if that raises, nothing is made.
+    If it is made, it gets the ``settings`` that the function returns; if that raises, nothing is made. If its
+    ``queue.json`` is damaged, its id is that in other files; ``is_rebuilt``: also if it is missing, and to be rebuilt.
 
     Raises
     ------
@@ -347,20 +366,27 @@ def open_directory(
         ``root`` cannot be a queue's name, is a file, a link or another user's directory, or other users may write into
         it or into one of its parts.
     UnsupportedVersionError, CorruptionError, StorageError
-        ``queue.json`` is of another version, or unreadable and cannot be rebuilt; or the disk refuses.
+        ``queue.json`` is of another version, or unreadable and cannot be rebuilt, or missing; or the disk refuses.
     """
     directory = queue_directory(root)
     try:
         names = _look_at_root(storage, root, writable=writable)
-        if names is None or "queue.json" not in names:
+        is_lost = names is not None and "queue.json" not in names and _is_used(storage, directory, names)
+        if is_lost and not is_rebuilt:
+            raise CorruptionError(
+                f"{root} has the files of a queue, but no queue.json: restore that file, or rebuild it without its "
+                f"settings with `holdfast set {shlex.quote(str(root))} --rebuilt`, which sets those that follow it",
+                path=str(directory.identity),
+            )
+        if names is None or not ("queue.json" in names or is_lost):
             if not create:
                 raise QueueNotFoundError(
                     f"no queue at {root}; opening it with another mode than 'read_only' creates one", path=str(root)
                 )
             if names is not None:
-                _refuse_foreign_directory(storage, directory, names)
+                _refuse_foreign_directory(directory, names)
             return directory, *_create(storage, directory, settings())
-        queue_id = _read_identity(storage, directory, repair=create)
+        queue_id = _read_identity(storage, directory)
         if create:
             storage.sync_directory(root)  # the process that made the queue may have been killed before doing so
         return directory, queue_id, False
@@ -381,13 +407,31 @@ def _look_at_root(storage: Storage, root: Path, *, writable: bool) -> list[str] 
     return names
 
 
-def _refuse_foreign_directory(storage: Storage, directory: QueueDirectory, names: list[str]) -> None:
+def is_queue(storage: Storage, root: Path) -> bool:
+    """Whether a directory is a queue, also one that has lost its ``queue.json``; False if it cannot be read."""
+    try:
+        names = storage.list(root)
+        return "queue.json" in names or _is_used(storage, queue_directory(root), names)
+    except OSError:
+        return False
+
+
+def _is_used(storage: Storage, directory: QueueDirectory, names: list[str]) -> bool:
+    """Whether a directory has files that a queue gets only once it has its ``queue.json``."""
+    if not _TOP_LEVEL.issuperset(names):
+        return False
+    waits = list_segments(storage, directory) or list_batch_files(storage, directory)
+    if waits or directory.write_mark.name in names:
+        return True
+    with suppress(*MISSING):  # another process is making it, or removes it
+        groups = any(not name.startswith(".") for name in storage.list(directory.groups))
+        return groups or bool(list_data_files(storage, directory))
+    return False
+
+
+def _refuse_foreign_directory(directory: QueueDirectory, names: list[str]) -> None:
     """Accept a directory of a queue whose making was not finished; refuse any other."""
     foreign = sorted(set(names) - _TOP_LEVEL)
-    if not foreign and "data" in names and list_data_files(storage, directory):
-        raise CorruptionError(
-            f"{directory.root} holds data files but no queue.json; restore that file", path=str(directory.identity)
-        )
     if foreign:
         raise ConfigError(
             f"{directory.root} is not a queue: it holds {foreign[0]!r} and no queue.json; choose an empty directory"
@@ -420,50 +464,13 @@ def _create(storage: Storage, directory: QueueDirectory, settings: Mapping[str, 
     )
     try:
         if "queue.json" in storage.list(directory.root):
-            return _read_identity(storage, directory, repair=False), False
+            return _read_identity(storage, directory), False
         queue_id = random_id()
         with undone(storage, directory.identity):
             _write_identity(storage, directory, queue_id, settings)
         return queue_id, True
     finally:
         lock.release()
-
-
-def make_parents(storage: Storage, path: Path) -> None:
-    """Make the directories above a path that are missing, durably. Raises ``OSError``; then none of them is left."""
-    missing: list[Path] = []
-    while _found(storage, path.parent) is None:
-        path = path.parent
-        missing.append(path)
-    made: list[Path] = []
-    try:
-        for each in reversed(missing):
-            storage.make_directory(each)
-            made.append(each)
-            sync_name(storage, each)
-    except OSError:  # a second sync could succeed over lost names: the next attempt makes new ones
-        with suppress(OSError):
-            for each in reversed(made):
-                storage.remove_directory(each)
-        raise
-
-
-def _found(storage: Storage, path: Path) -> Path | None:
-    """Return a directory above a queue, with an operator's link resolved; None if there is none."""
-    try:
-        storage.directory_status(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return real_path(path)
-    return path
-
-
-def sync_name(storage: Storage, path: Path) -> None:
-    """Make the name of a directory durable."""
-    storage.sync_directory(_found(storage, path.parent) or path.parent)
 
 
 def read_settings(storage: Storage, directory: QueueDirectory) -> dict[str, Any] | None:
@@ -526,30 +533,58 @@ def _features_seen(storage: Storage, directory: QueueDirectory) -> list[str]:
     return seen + ([PREPARED_LOG] if list_segments(storage, directory) else [])
 
 
-def _read_identity(storage: Storage, directory: QueueDirectory, *, repair: bool) -> bytes:
+def rebuild_identity(storage: Storage, directory: QueueDirectory) -> None:
+    """Write a ``queue.json`` that is damaged or missing anew, without settings. The caller holds the write lock.
+
+    What is left of it stays beside it: it may show people the settings that were lost.
+
+    Raises
+    ------
+    CorruptionError
+        No other file has the id of the queue.
+    StorageError, OSError
+        The disk refuses.
+    """
     try:
-        fields = read_document(storage, directory.identity)
-        features = fields.get("features")
-        if features is not None and not (isinstance(features, list) and _FEATURES.issuperset(map(str, features))):
-            raise UnsupportedVersionError(
-                f"{directory.identity} has features that this Holdfast does not know ({features}): open the queue with "
-                "a newer one",
-                path=str(directory.identity),
-                version=FORMAT_VERSION,
-            )
-        return read_id(fields, "queue_id", directory.identity)
-    except CorruptionError:
-        for name in reversed(list_data_files(storage, directory)):
-            try:
-                queue_id = read_data_file_header(storage, directory.data_file(name)).queue_id
-            except UnsupportedVersionError:
-                raise
-            except (StorageError, OSError):
-                continue
-            if repair:
-                _write_identity(storage, directory, queue_id, None)
+        _identity_in(storage, directory)
+    except (CorruptionError, *MISSING) as error:
+        queue_id = _read_identity(storage, directory)
+        if isinstance(error, CorruptionError):
+            keep_damaged(storage, directory.identity)
+        _write_identity(storage, directory, queue_id, None)
+
+
+def _read_identity(storage: Storage, directory: QueueDirectory) -> bytes:
+    """Return the id of a queue: from its other files if ``queue.json`` is damaged or missing."""
+    try:
+        return _identity_in(storage, directory)
+    except (CorruptionError, *MISSING) as error:
+        data = map(directory.data_file, list_data_files(storage, directory))
+        batches = map(directory.batch_file, list_batch_files(storage, directory))
+        segments = map(directory.segment, list_segments(storage, directory))
+        queue_id = id_of_most(storage, [*data, *batches], list(segments), directory.write_mark)
+        if queue_id is not None:
             return queue_id
-        raise
+        if isinstance(error, CorruptionError):
+            raise
+        raise CorruptionError(
+            f"{directory.root} has no queue.json, and no other file with the id of the queue; restore that file",
+            path=str(directory.identity),
+        ) from None
+
+
+def _identity_in(storage: Storage, directory: QueueDirectory) -> bytes:
+    """Return the id that ``queue.json`` has. Raises CorruptionError, UnsupportedVersionError or ``OSError``."""
+    fields = read_document(storage, directory.identity)
+    features = fields.get("features")
+    if features is not None and not (isinstance(features, list) and _FEATURES.issuperset(map(str, features))):
+        raise UnsupportedVersionError(
+            f"{directory.identity} has features that this Holdfast does not know ({features}): open the queue with "
+            "a newer one",
+            path=str(directory.identity),
+            version=FORMAT_VERSION,
+        )
+    return read_id(fields, "queue_id", directory.identity)
 
 
 def open_if_there(storage: Storage, path: Path) -> File | None:

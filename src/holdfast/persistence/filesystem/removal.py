@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.persistence.filesystem.layout import open_directory, queue_directory, sync_name
+from holdfast.persistence.filesystem.directories import sync_name
+from holdfast.persistence.filesystem.layout import open_directory, queue_directory
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import MISSING, Storage
 

@@ -16,7 +16,13 @@ from typing import Any
 from holdfast.clock import Clock
 from holdfast.errors import CorruptionError, GroupNotFoundError
 from holdfast.persistence.filesystem import locks
-from holdfast.persistence.filesystem.document import read_document, replace_document, undone, write_document
+from holdfast.persistence.filesystem.document import (
+    keep_damaged,
+    read_document,
+    replace_document,
+    undone,
+    write_document,
+)
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_generations, position_file, settings_in
 from holdfast.persistence.filesystem.locks import Guard, Owned
 from holdfast.persistence.filesystem.poison import Poison, undoing
@@ -98,10 +104,11 @@ def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reaso
 
 
 def repair_group(storage: Storage, directory: QueueDirectory, group: GroupInfo, files: LogFiles) -> GroupInfo:
-    """Rewrite a damaged ``group.json``; the caller holds the group's lock.
+    """Rewrite a damaged ``group.json``, and keep what is left of it beside it; the caller holds the group's lock.
 
     If no position file is left, the group starts over, at the oldest message that is still there.
     """
+    keep_damaged(storage, directory.group_document(group.name), LARGE_DOCUMENT_BYTES_MAX)
     repaired = replace(group, start_offset=files.first_offset, retired=tuple(retired_ranges(files)))
     _write(storage, directory, repaired)
     return repaired

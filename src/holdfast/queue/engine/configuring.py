@@ -13,7 +13,13 @@ from typing import Any, Literal, NamedTuple, cast
 from holdfast.clock import Clock
 from holdfast.errors import ConfigError, StorageError
 from holdfast.persistence.filesystem import locks
-from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory, read_settings, write_settings
+from holdfast.persistence.filesystem.layout import (
+    QueueDirectory,
+    open_directory,
+    read_settings,
+    rebuild_identity,
+    write_settings,
+)
 from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
@@ -177,7 +183,7 @@ def configure_closed(
     ConfigError, StorageError
         As :meth:`PersistentQueue.configure`.
     """
-    directory, queue_id, _ = open_directory(storage, root, create=False)
+    directory, queue_id, _ = open_directory(storage, root, create=False, is_rebuilt=is_rebuilt)
     names, reset = {*settings, *reset}, list(reset)
     written: list[tuple[Path, Document]] = []
     with storage_errors("changing settings", root), ExitStack() as held:
@@ -189,7 +195,8 @@ def configure_closed(
         of_group = names & GROUP_SETTINGS - in_queue or (is_rebuilt and is_there)
         if of_queue:
             held.callback(_locked(storage, clock, directory, None).release)
-            open_directory(storage, root, create=True)  # a damaged document is made whole first
+        if is_rebuilt:
+            rebuild_identity(storage, directory)
         if of_group and is_there:  # else there is no directory for a lock
             held.callback(_locked(storage, clock, directory, group).release)
         info = require_group(storage, directory, group) if of_group else None

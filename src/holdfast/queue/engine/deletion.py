@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.clock import Clock
 from holdfast.errors import QueueLockedError
 from holdfast.persistence.filesystem import locks
-from holdfast.persistence.filesystem.layout import open_directory
+from holdfast.persistence.filesystem.layout import open_directory, rebuild_identity
 from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.removal import move_away
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
@@ -53,7 +53,8 @@ def delete_queue(storage: Storage, clock: Clock, root: Path, check: Callable[[],
         for path in (directory.write_lock, *groups):
             held.callback(locks.acquire(storage, path, clock, timeout=0, owned=owned).release)
         check()
-        open_directory(storage, root, create=True)  # makes queue.json whole and durable: by it the remains are known
+        rebuild_identity(storage, directory)  # by queue.json the remains are known, so it is whole and durable
+        storage.sync_directory(root)
         return move_away(storage, root)
 
 

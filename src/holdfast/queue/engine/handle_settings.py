@@ -276,9 +276,9 @@ def without_begun(storage: Storage, directory: QueueDirectory, of_queue: Documen
 
 
 def settings_lost(path: Path, root: Path, group: str) -> CorruptionError:
-    """Return the error for a document of a queue, or of this group, that was rebuilt."""
+    """Return the error for a document of a queue, or of this group, that has no settings any more."""
     return CorruptionError(
-        f"{path} was damaged and rebuilt without its settings, and the defaults could drop what they keep: set them "
+        f"{path} is damaged, or was rebuilt without its settings, and the defaults could drop what they keep: set them "
         f"with `{set_command(root, '--rebuilt', group=group)}`, with those that are not the default behind it",
         path=str(path),
     )
