@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import PersistentQueue
-from support.builders.clocks import NS_PER_SECOND, FakeClock
 from holdfast.persistence.filesystem.storage import OsStorage
+from support.builders.clocks import NS_PER_SECOND, FakeClock
 from support.processes.cli import done, run
 
 FIGURES = {"name", "path", "error", "message", "depth", "dead", "in_doubt", "bytes_on_disk", "file_count"} | {
