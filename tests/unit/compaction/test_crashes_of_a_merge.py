@@ -9,14 +9,30 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.persistence.filesystem.layout import list_replaced_files, open_directory, rebuild_identity
-from holdfast.persistence.format.constants import ENTRY_DONE
+from holdfast.persistence.filesystem.layout import (
+    DataFileName,
+    list_replaced_files,
+    open_directory,
+    rebuild_identity,
+)
+from holdfast.persistence.format.constants import ENTRY_DONE, FRAMES_START
 from holdfast.persistence.groups.group_files import progress_reader, require_group
 from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.verify import verify
 from support.builders.log_parts import LogParts
-from support.builders.merges import LIVE, between, bytes_of, compact, finish_all_but, read_all, restore, with_log
+from support.builders.merges import (
+    LIVE,
+    NO_RETENTION,
+    between,
+    bytes_of,
+    compact,
+    finish_all_but,
+    read_all,
+    restore,
+    with_log,
+)
 from support.models.crash_choices import SameForAll
 from support.storages.disk_operations import NameOperation, Remove
 from support.storages.faults import FaultPlan
@@ -187,3 +203,89 @@ def restore_text(parts: LogParts, path: Path, content: bytes) -> None:
         file.truncate(0)
         file.write_at([content], 0)
         file.sync()
+
+
+def killed_before_the_removal() -> tuple[LogParts, dict[int, bytes], DataFileName]:
+    """Return a log whose merge was killed once the merged file had its name, with its payloads and that name."""
+    parts = new_log()
+    payloads = {each[0]: each[3] for each in read_all(parts)[0]}
+    parts.storage.replay_from_here()
+    compact(parts)
+    steps = (parts_of(parts, step.crash_keeping_all()) for step in parts.storage.replay())
+    left = next(each for each in steps if list_replaced_files(each.storage, each.directory))
+    return left, payloads, left.files().names()[0]
+
+
+@pytest.mark.parametrize("at", [508, FRAMES_START + 100, -10])
+def test_a_damaged_merged_file_is_withdrawn_while_what_it_has_replaced_is_there(at: int) -> None:
+    """That has all that lives: only the opening decides it, and the next merge makes the same name again."""
+    left, payloads, name = killed_before_the_removal()
+    content = bytearray(bytes_of(left, name))
+    content[at] ^= 0x40
+    content[4096 + 508] ^= 0x40
+    restore(left, name, bytes(content))
+    replaced = list_replaced_files(left.storage, left.directory)
+    retire_finished_files(left.directory, left.files(), left.clock, NO_RETENTION)
+    assert list_replaced_files(left.storage, left.directory) == replaced
+    log = left.recover()
+    assert not log.report.clean
+    assert [(each.path.name, each.size_bytes) for each in log.report.damage] == [(str(name), len(content))]
+    assert "withdrawn" in log.report.damage[0].reason
+    check_whole(left, payloads)
+    check_whole(parts_of(left, left.storage.crash_dropping_unsynced()), payloads)
+    assert left.files().names()[: len(replaced)] == replaced
+    assert left.recover().report.clean
+    compact(left)
+    check_whole(left, payloads)
+    assert left.files().names()[0] == name
+    assert f"{name}.damaged" in left.storage.list(left.directory.data)
+
+
+def test_a_merged_file_that_is_cut_off_is_withdrawn() -> None:
+    """Also if no name behind it tells how many messages it should have."""
+    left, payloads, name = killed_before_the_removal()
+    content = bytes_of(left, name)
+    restore(left, name, content[: content.rindex(b"%04d" % LIVE[-1]) - 60])
+    last = left.directory.data_file(left.files().names()[-1])
+    left.storage.rename(last, last.with_name("away"))
+    assert list(left.files().finish_merges()) == [name]
+    left.storage.rename(last.with_name("away"), last)
+    left.recover()
+    check_whole(left, payloads)
+
+
+def test_a_merged_file_that_cannot_be_read_is_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bad sector fails the reads of a disk."""
+    left, payloads, name = killed_before_the_removal()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "a bad sector")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.persistence.log.log_files.FileWalk", refused)
+        assert "a bad sector" in left.recover().report.damage[0].reason
+    assert left.files().names()[0] != name
+    check_whole(left, payloads)
+
+
+def test_a_damaged_merged_file_stays_once_any_of_what_it_has_replaced_is_gone() -> None:
+    """At each loss of power while those are removed: either all of them are there, or the merged file counts."""
+    left, payloads, name = killed_before_the_removal()
+    left.storage.replay_from_here()
+    replaced = list_replaced_files(left.storage, left.directory)
+    left.files().finish_merges()
+    seen = set()
+    for step in left.storage.replay():
+        for crashed in islice(step.crash_states(), STATES_MAX):
+            cut = parts_of(left, crashed)
+            if cut.files().names()[0] != name:  # it has its name anew
+                continue
+            rest = list_replaced_files(crashed, left.directory)
+            content = bytearray(bytes_of(cut, name))
+            content[FRAMES_START + 100] ^= 0x40
+            restore(cut, name, bytes(content))
+            cut.recover()
+            seen.add((is_whole := rest == replaced, cut.files().names()[0] == name))
+            if is_whole:
+                check_whole(cut, payloads)
+    assert seen == {(True, False), (False, True)}

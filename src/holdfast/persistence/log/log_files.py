@@ -7,24 +7,32 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.file_names import name_again
 from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
+    check_header,
     list_data_files,
     list_replaced_files,
     open_if_there,
+    read_data_file_header,
 )
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage, storage_errors
+from holdfast.persistence.segment.file_walk import FileWalk
 from holdfast.threads import start_thread
 
 _GLANCE_SECONDS = 0.1
 
 NEXT_DATA = "next.data"
 """In ``spare/``: the next data file while it is made."""
+
+WITHDRAWN = ".damaged"
+"""Behind the name of a withdrawn merged file: it does not count any more."""
 
 SPARES_MAX = 2
 """Emptied files kept for reuse: one to be rolled into next, one behind it for a consumer that runs ahead."""
@@ -179,16 +187,71 @@ class LogFiles:
         The process that made the merged one may have been killed before its name was durable, or the sync has failed:
         so that gets its name anew. The caller holds the groups lock. Raises ``OSError``.
         """
+        self._remove(self._replaced())
+
+    def finish_merges(self) -> dict[DataFileName, str]:
+        """Remove the rest of merges whose process died; return the merged files that do not verify, and why.
+
+        What those have replaced is all there, and stays: it has every message that they should have. The caller holds
+        the groups lock. Raises ``OSError``.
+        """
+        replaced = self._replaced()
+        whole = {name: rest for name, rest in replaced.items() if rest[0].first_sequence == name.first_sequence}
+        damaged = {name: reason for name in whole if (reason := self._reason_against(name))}
+        self._remove({name: rest for name, rest in replaced.items() if name not in damaged})
+        return damaged
+
+    def withdraw(self, damaged: Iterable[DataFileName]) -> None:
+        """Give merged files a name that does not count, durably, so that what they have replaced counts again.
+
+        The caller holds the groups lock. Raises ``OSError``.
+        """
+        for name in damaged:
+            self.storage.rename(self.path(name), self.path(name).with_name(f"{name}{WITHDRAWN}"))
+        self.storage.sync_directory(self._directory.data)
+        self.refresh()
+
+    def _replaced(self) -> dict[DataFileName, list[DataFileName]]:
+        """Return the merged files beside which is what they have replaced, and that in log order."""
         is_any_merged = any(name.is_merged for name in self.names())  # else the directory need not be listed
-        replaced = list_replaced_files(self.storage, self._directory) if is_any_merged else []
+        found: dict[DataFileName, list[DataFileName]] = {}
+        for name in list_replaced_files(self.storage, self._directory) if is_any_merged else []:
+            merged = self.replacing(name.sequence)
+            assert merged is not None, "the names are those of now"
+            found.setdefault(merged, []).append(name)
+        return found
+
+    def _remove(self, replaced: dict[DataFileName, list[DataFileName]]) -> None:
+        """Remove replaced files, the first one of each merge durably before the others: while it is there, all are."""
         if not replaced:
             return
-        for name in filter(None, {self.replacing(each.sequence) for each in replaced}):
+        for name in replaced:
             name_again(self.storage, self.path(name))
         self.storage.sync_directory(self._directory.data)
-        for name in replaced:
-            self._take_away(self.path(name), None)
-        self.storage.sync_directory(self._directory.data)
+        first = [rest[0] for rest in replaced.values()]
+        others = [name for rest in replaced.values() for name in rest[1:]]
+        for names in filter(None, (first, others)):
+            for name in names:
+                self._take_away(self.path(name), None)
+            self.storage.sync_directory(self._directory.data)
+
+    def _reason_against(self, name: DataFileName) -> str:
+        """Return why a merged file is not as it was made; empty if it is. Reads all of it."""
+        path, following = self.path(name), self.next_after(name.sequence)
+        try:
+            header = read_data_file_header(self.storage, path)
+            check_header(header, name, self.queue_id, path)
+            with self.storage.open(path, writable=False) as file:
+                is_near = following is not None and name.is_before(following)
+                count = following.first_offset - name.first_offset if following is not None and is_near else None
+                walk = FileWalk(file, header, path, file.size(), count)
+                walk.run()
+        except (CorruptionError, OSError) as error:
+            return str(error)
+        if walk.damage:
+            return walk.damage[0].reason
+        missing = header.merged_count - walk.message_count
+        return f"{missing} messages are missing" if missing else ""
 
     def _take_away(self, path: Path, spare: Path | None) -> None:
         """Move a file to ``spare``, or remove it; a second name is a user's backup, which is never overwritten."""

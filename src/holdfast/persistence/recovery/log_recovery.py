@@ -45,7 +45,7 @@ class RecoveredLog:
 def recover_log(
     storage: Storage, directory: QueueDirectory, files: LogFiles, queue_id: bytes, *, finished_offset: int
 ) -> RecoveredLog:
-    """Find the end of the log and make it durable. The caller holds the write lock.
+    """Find the end of the log and make it durable. The caller holds the write lock and the groups lock.
 
     Parameters
     ----------
@@ -70,6 +70,7 @@ def recover_log(
         next_data_file.delete_spares(storage, directory)
         finish_naming(storage, directory.data)
         files.refresh()
+        withdrawn = _finish_merges(files)
         mark = read_write_mark(mark_file, queue_id, directory.write_mark)
         names = files.names()
         if names:
@@ -84,10 +85,29 @@ def recover_log(
         tail, report = _miss_last_file(tail, report, mark, directory.data)
         path = files.path(names[-1]) if names else directory.data
         tail, report = _keep_offsets(tail, report, path, finished_offset, "finished by a group, but not in the log")
+        if withdrawn:
+            report = replace(report, clean=False, damage=(*withdrawn, *report.damage))
     except BaseException:
         mark_file.close()
         raise
     return RecoveredLog(tail, mark_file, report, fence)
+
+
+def _finish_merges(files: LogFiles) -> list[Damage]:
+    """End merges whose process died; report each merged file that does not verify, and have its sources count again.
+
+    Only here, before this process reads the log.
+    """
+    damaged = files.finish_merges()
+    if not damaged:
+        return []
+    advice = "it was withdrawn, and the files that it had replaced count again"
+    sizes = {name: files.size_of(name) for name in damaged}
+    files.withdraw(damaged)
+    return [
+        Damage(files.path(name), 0, sizes[name], range(0), DAMAGED, f"{reason}; {advice}")
+        for name, reason in damaged.items()
+    ]
 
 
 def _recover_tail(
