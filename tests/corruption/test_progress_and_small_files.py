@@ -333,6 +333,29 @@ def test_a_damaged_group_json_is_rebuilt_from_the_position_file(queue: SmallQueu
     assert queue.verify().ok
 
 
+def test_a_lost_group_json_is_rebuilt_from_the_position_file(queue: SmallQueue) -> None:
+    """It is not taken for a group that was never used: what was acknowledged does not come again."""
+    path = queue.root / "groups/default/group.json"
+    queue.storage.remove(path)
+    report, drained = judge(queue)
+    assert [damage.path for damage in report.damage] == [path]
+    assert drained.rebuilt == path
+    assert set(drained.payloads) == set(queue.waiting)
+    assert queue.verify().ok
+
+
+def test_a_lost_group_json_keeps_what_its_group_has_not_read(queue: SmallQueue) -> None:
+    """Others may drain the queue meanwhile."""
+    with queue.open() as handle:
+        handle.groups.create("other")
+    queue.storage.remove(queue.root / "groups/default/group.json")
+    before = queue.data_files()
+    with queue.open(mode="exclusive", group="other") as handle:
+        while handle.qsize():
+            handle.get_many(100)
+    assert queue.data_files()[: len(before)] == before
+
+
 def test_a_damaged_group_json_does_not_keep_other_groups_out(queue: SmallQueue) -> None:
     """Nor do they retire anything that the group may need."""
     with queue.open() as handle:

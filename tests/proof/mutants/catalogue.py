@@ -476,8 +476,8 @@ MUTATIONS = (
         "deletion-not-synced",
         "A group is called deleted, and its removal is not on the disk.",
         "persistence/groups/group_files.py",
-        '    storage.remove(path / "group.json")\n    try:\n        storage.sync_directory(path)\n',
-        '    storage.remove(path / "group.json")\n    try:\n        storage.list(path)\n',
+        "        is_lost = True\n    try:\n        storage.sync_directory(path)\n",
+        "        is_lost = True\n    try:\n        storage.list(path)\n",
         "families",
     ),
     Mutation(

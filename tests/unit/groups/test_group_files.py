@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count, islice
+from pathlib import Path
+
 import pytest
 
-from holdfast.persistence.filesystem.layout import position_file
+from holdfast.persistence.filesystem.layout import QueueDirectory, position_file
+from holdfast.persistence.filesystem.storage import Storage
+from holdfast.persistence.format.constants import ENTRY_DONE
 from holdfast.persistence.format.file_header import PositionFileHeader, block_buffers
-from holdfast.persistence.groups.group_files import find_group, remove_group, write_group
+from holdfast.persistence.groups.group_files import (
+    GroupInfo,
+    find_group,
+    list_groups,
+    progress_reader,
+    remove_group,
+    repair_group,
+    write_group,
+)
 from holdfast.persistence.groups.group_visit import visit_group
 from holdfast.persistence.groups.pause_file import Pause, read_pause, write_pause
+from holdfast.persistence.groups.position_entry import Change
 from support.builders.log_parts import LogParts, put
+from support.builders.merges import note
 from support.storages.refusals import refusing
 
 
@@ -55,8 +72,8 @@ def test_a_group_that_is_not_there_needs_no_note(parts: LogParts) -> None:
     assert parts.storage.mutation_count == count
 
 
-def test_a_damaged_group_whose_deletion_could_not_be_synced_is_not_made_up(parts: LogParts) -> None:
-    """What stood in its document is not known any more; one that is sound is written again."""
+def test_a_group_whose_deletion_could_not_be_synced_is_as_it_was(parts: LogParts) -> None:
+    """Whole, damaged, or without its document; the next attempt deletes it."""
     group = parts.directory.group("g")
     made = write_group(parts.storage, parts.directory, "g", parts.files(), 7, {})
     with refusing(parts.storage, "sync_directory", "g", count=1), pytest.raises(OSError, match="Input/output error"):
@@ -67,7 +84,17 @@ def test_a_damaged_group_whose_deletion_could_not_be_synced_is_not_made_up(parts
     assert damaged is not None
     with refusing(parts.storage, "sync_directory", "g", count=1), pytest.raises(OSError, match="Input/output error"):
         remove_group(parts.storage, parts.directory, damaged)
+    assert find_group(parts.storage, parts.directory, "g") == damaged
+    note(parts, replace(made, group_id=bytes(16)), [Change(ENTRY_DONE, 7, 1, (1, 5000))])
+    parts.storage.remove(group / "group.json")
+    lost = find_group(parts.storage, parts.directory, "g")
+    assert lost is not None
+    with refusing(parts.storage, "sync_directory", "g", count=1), pytest.raises(OSError, match="Input/output error"):
+        remove_group(parts.storage, parts.directory, lost)
+    assert find_group(parts.storage, parts.directory, "g") == lost
+    remove_group(parts.storage, parts.directory, lost)
     assert find_group(parts.storage, parts.directory, "g") is None
+    assert parts.storage.list(group) == []
 
 
 def test_a_group_begins_without_what_a_deletion_that_was_cut_off_has_left(parts: LogParts) -> None:
@@ -80,3 +107,73 @@ def test_a_group_begins_without_what_a_deletion_that_was_cut_off_has_left(parts:
         write_group(parts.storage, parts.directory, name, parts.files(), 0, {})
         left = parts.storage.crash_dropping_unsynced()
         assert (read_pause(left, parts.directory.group(name)) is not None) == is_paused
+
+
+def begun(parts: LogParts, name: str = "g") -> GroupInfo:
+    """Make a group that has finished a message, and so has a position file."""
+    made = write_group(parts.storage, parts.directory, name, parts.files(), 0, {})
+    note(parts, made, [Change(ENTRY_DONE, 0, 1, (1, 5000))])
+    return made
+
+
+def id_of(storage: Storage, name: str) -> bytes | None:
+    """Return the id of a group that is whole; None if there is none."""
+    found = find_group(storage, QueueDirectory(Path("/queue")), name)
+    assert found is None or not found.damage
+    return None if found is None else found.group_id
+
+
+def test_a_lost_document_is_not_taken_for_no_group(parts: LogParts) -> None:
+    """Else what it had finished comes again, and what it had not is retired."""
+    made = begun(parts)
+    parts.storage.remove(parts.directory.group("g") / "group.json")
+    found = find_group(parts.storage, parts.directory, "g")
+    assert found is not None
+    assert found.group_id == made.group_id
+    assert "missing" in found.damage[0].reason
+    assert list_groups(parts.storage, parts.directory) == [found]
+    progress = progress_reader(parts.storage, parts.directory, parts.queue_id, found).refresh()
+    assert progress.floor == 1
+    repaired = repair_group(parts.storage, parts.directory, found, parts.files())
+    assert find_group(parts.storage, parts.directory, "g") == replace(repaired, damage=())
+
+
+@pytest.mark.parametrize("name", ["g", "default"])
+def test_no_crash_in_a_deletion_or_a_making_looks_like_a_lost_document(parts: LogParts, name: str) -> None:
+    """The group is whole or gone at each step, also if a deletion was cut off before."""
+    first = begun(parts, name)
+    parts.storage.replay_from_here()
+    remove_group(parts.storage, parts.directory, first)
+    cut = [crashed for step in parts.storage.replay() for crashed in islice(step.crash_states(), 24)]
+    assert {id_of(crashed, name) for crashed in cut} == {first.group_id, None}
+    gone = (LogParts(crashed) for crashed in cut if find_group(crashed, parts.directory, name) is None)
+    for left in gone:
+        left.queue_id, left.directory = parts.queue_id, parts.directory
+        left.storage.replay_from_here()
+        made = begun(left, name)
+        states = [crashed for step in left.storage.replay() for crashed in islice(step.crash_states(), 24)]
+        assert {id_of(crashed, name) for crashed in states} == {made.group_id, None}
+        assert "group.json.removed" not in left.storage.list(parts.directory.group(name))
+
+
+@pytest.mark.parametrize("call", range(6))
+def test_a_group_that_is_deleted_or_made_meanwhile_is_not_damaged(parts: LogParts, call: int) -> None:
+    """Who looks for it holds no lock."""
+    for was_there in (True, False):
+        first = begun(parts) if was_there else None
+        calls = count()
+
+        def step_in(verb: str, path: Path, first: GroupInfo | None = first, calls: Iterator[int] = calls) -> None:
+            if next(calls) == call:
+                parts.storage.before_verb = None
+                if first is not None:
+                    remove_group(parts.storage, parts.directory, first)
+                begun(parts)
+
+        parts.storage.before_verb = step_in
+        found = find_group(parts.storage, parts.directory, "g")
+        parts.storage.before_verb = None
+        assert found is None or not found.damage
+        now = find_group(parts.storage, parts.directory, "g")
+        if now is not None:
+            remove_group(parts.storage, parts.directory, now)

@@ -58,7 +58,7 @@ def test_a_group_that_could_not_be_deleted_is_there_until_it_is(
 ) -> None:
     """Again deletes it for good."""
     queue.groups.create("late")
-    with refusing(storage, "remove", "late/group.json"), pytest.raises(StorageError, match="deleting a group"):
+    with refusing(storage, "rename", "late/group.json"), pytest.raises(StorageError, match="deleting a group"):
         queue.groups.delete("late")
     assert queue.groups.list() == ["late"]
     queue.groups.delete("late")

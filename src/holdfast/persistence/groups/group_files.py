@@ -23,7 +23,13 @@ from holdfast.persistence.filesystem.document import (
     undone,
     write_document,
 )
-from holdfast.persistence.filesystem.layout import QueueDirectory, list_generations, position_file, settings_in
+from holdfast.persistence.filesystem.layout import (
+    QueueDirectory,
+    list_generations,
+    open_if_there,
+    position_file,
+    settings_in,
+)
 from holdfast.persistence.filesystem.locks import Guard, Owned
 from holdfast.persistence.filesystem.poison import Poison, undoing
 from holdfast.persistence.filesystem.storage import MISSING, Storage
@@ -39,6 +45,15 @@ from holdfast.persistence.log.sealed_file import retired_ranges
 
 DEFAULT_GROUP = "default"
 _LOCK_SECONDS = 60.0
+
+_DELETED = "group.json.removed"
+"""What ``group.json`` of a group is called while the group is deleted."""
+
+_KEPT = frozenset({"read.lock"})
+"""Never deleted: two owners could lock two files of one name."""
+
+_KEPT_OF_DEFAULT = _KEPT | {"pause.json", "drain.lock", "drain.jvm"}
+"""The default group may be paused before it begins, and a drain holds its lock then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +95,27 @@ def set_command(root: Path, *words: str, group: str = DEFAULT_GROUP) -> str:
 def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo | None:
     """Return the start of a group, or None if it does not exist."""
     try:
+        try:
+            return _read_group(storage, directory, name)
+        except MISSING:
+            if not _has_progress(storage, directory.group(name)):
+                return None
+            return _read_group(storage, directory, name)  # made meanwhile
+    except MISSING:
+        return _rebuild_group(storage, directory, name, "it is missing, and the group was not deleted")
+
+
+def _has_progress(storage: Storage, path: Path) -> bool:
+    """Whether there are position files without ``group.json``, and the group is not being deleted."""
+    file = open_if_there(storage, path / _DELETED)  # first: it goes once the position files are gone
+    if file is not None:
+        file.close()
+        return False
+    return bool(list_generations(storage, path))
+
+
+def _read_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupInfo:
+    try:
         document = read_document(storage, directory.group_document(name), LARGE_DOCUMENT_BYTES_MAX)
         retired = tuple(range(as_number(first), as_number(end)) for first, end in document["retired"])
         start = as_number(document["start_offset"])
@@ -89,12 +125,10 @@ def find_group(storage: Storage, directory: QueueDirectory, name: str) -> GroupI
         return GroupInfo(name, as_id(document["group_id"]), start, retired, settings=settings)
     except (CorruptionError, KeyError, ValueError, TypeError) as error:
         return _rebuild_group(storage, directory, name, str(error))
-    except MISSING:
-        return None
 
 
 def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reason: str) -> GroupInfo:
-    """Return a group whose ``group.json`` is damaged: its position files hold its id and its progress."""
+    """Return a group whose ``group.json`` is damaged or lost: its position files hold its id and its progress."""
     path = directory.group(name)
     group_id = bytes(16)
     for generation in list_generations(storage, path):
@@ -157,8 +191,7 @@ def write_group(
             storage.rename(path, path.with_name(f".{name}.new"))
             storage.rename(path.with_name(f".{name}.new"), path)
         raise
-    if name != DEFAULT_GROUP:  # that one may be paused before it begins
-        _remove_contents(storage, path)  # of a group of that name whose deletion was cut off
+    _remove_contents(storage, path, _KEPT_OF_DEFAULT if name == DEFAULT_GROUP else _KEPT)  # of a cut deletion
     group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(files, start_offset)), settings=settings)
     with undone(storage, path / "group.json", poison):
         _write(storage, directory, group)
@@ -240,26 +273,40 @@ def replace_group(storage: Storage, directory: QueueDirectory, group: GroupInfo,
 def remove_group(
     storage: Storage, directory: QueueDirectory, group: GroupInfo, *, poison: Poison | None = None
 ) -> None:
-    """Delete a group; it is gone once ``group.json`` is. The caller holds the groups lock and the group's own.
+    """Delete a group; it is gone once ``group.json`` has another name. The caller holds the groups lock and its own.
 
-    ``poison`` is set as by :func:`write_group`.
+    That name goes last: position files alone are those of a group that has lost its document. ``poison`` is set as by
+    :func:`write_group`.
     """
     path = directory.group(group.name)
-    storage.remove(path / "group.json")
+    is_lost = False
+    try:
+        storage.rename(path / "group.json", path / _DELETED)
+    except MISSING:
+        storage.open(path / _DELETED, create=True).close()
+        is_lost = True
     try:
         storage.sync_directory(path)
-    except OSError:  # a second sync could succeed over a removal that was lost: the next attempt makes a new one
-        if not group.damage:
-            with undoing(poison):
-                _write(storage, directory, group)
+    except OSError:  # a second sync could succeed over a name that was lost: the next attempt makes a new one
+        with undoing(poison):
+            if is_lost:
+                storage.remove(path / _DELETED)
+            else:
+                storage.rename(path / _DELETED, path / "group.json")
+            storage.sync_directory(path)
         raise
     _remove_contents(storage, path)
 
 
-def _remove_contents(storage: Storage, path: Path) -> None:
-    for entry in storage.list(path):
-        if entry != "read.lock":  # a lock file is never deleted: two owners could lock two files of one name
+def _remove_contents(storage: Storage, path: Path, kept: Collection[str] = _KEPT) -> None:
+    """Remove what a deletion has left, or all of it; durably, before what tells that the group was deleted."""
+    entries = [entry for entry in storage.list(path) if entry not in kept]
+    for entry in entries:
+        if entry != _DELETED:
             storage.remove(path / entry)
+    if _DELETED in entries:
+        storage.sync_directory(path)
+        storage.remove(path / _DELETED)
 
 
 def sync_deletions(storage: Storage, directory: QueueDirectory, groups: Sequence[GroupInfo]) -> None:
