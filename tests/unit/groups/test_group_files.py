@@ -25,6 +25,8 @@ from holdfast.persistence.groups.group_files import (
 from holdfast.persistence.groups.group_visit import visit_group
 from holdfast.persistence.groups.pause_file import Pause, read_pause, write_pause
 from holdfast.persistence.groups.position_entry import Change
+from holdfast.persistence.groups.position_file_writer import PositionFileWriter
+from holdfast.persistence.groups.progress import GroupProgress
 from support.builders.log_parts import LogParts, put
 from support.builders.merges import note
 from support.storages.refusals import refusing
@@ -54,6 +56,43 @@ def test_a_damaged_group_takes_its_id_from_a_position_file_that_has_a_header(par
     assert found is not None
     assert found.group_id == made.group_id
     assert [damage.path.name for damage in found.damage] == ["group.json"]
+
+
+@pytest.mark.parametrize("finished", [0, 10])
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_damaged_group_of_two_lives_is_the_one_that_has_finished_less(
+    parts: LogParts, finished: int, is_sound: bool
+) -> None:
+    """A seek that was cut off may have left the later one: messages may come again, and none is skipped."""
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 0, {})
+    path = parts.directory.group("g")
+    reader = progress_reader(parts.storage, parts.directory, parts.queue_id, made)
+    writer = PositionFileWriter(parts.storage, path, parts.clock, reader, file_bytes=16_384)
+    writer.append([Change(ENTRY_DONE, 0, 5, (1, 5000))])
+    later = GroupProgress(finished)
+    states = []
+    writer.begin_life(b"2" * 16, later, lambda: states.append(parts.storage.crash_keeping_all()))
+    writer.close()
+    put(states[0], path / "group.json", b"{}")
+    if not is_sound:
+        put(states[0], position_file(path, 1), b"")
+    found = find_group(states[0], parts.directory, "g")
+    assert found is not None
+    assert found.group_id == (made.group_id if is_sound and finished else b"2" * 16)
+    assert ("of 2 lives" in found.damage[0].reason) == is_sound
+
+
+def test_a_life_whose_progress_cannot_be_read_has_not_finished_less(parts: LogParts) -> None:
+    """Its position file has a header alone."""
+    made = begun(parts)
+    path = parts.directory.group("g")
+    put(parts.storage, path / "group.json", b"{}")
+    for generation in (2, 3):
+        header = PositionFileHeader(parts.queue_id, b"2" * 16, generation)
+        put(parts.storage, position_file(path, generation), block_buffers(header.encode()))
+    found = find_group(parts.storage, parts.directory, "g")
+    assert found is not None
+    assert found.group_id == made.group_id
 
 
 def test_a_group_whose_name_could_not_be_synced_gets_a_new_one_for_the_next_attempt(parts: LogParts) -> None:

@@ -44,9 +44,13 @@ def write_document(
 def keep_damaged(storage: Storage, path: Path, bytes_max: int = SMALL_DOCUMENT_BYTES_MAX) -> None:
     """Copy a damaged document that is about to be replaced, as far as its kind can be: it may say what was lost.
 
-    The copy has the ending ``.damaged``. Raises ``OSError``.
+    The copy has the ending ``.damaged``. Nothing is left of one that is missing. Raises ``OSError``.
     """
-    with storage.open(path, writable=False) as file:
+    try:
+        file = storage.open(path, writable=False)
+    except MISSING:
+        return
+    with file:
         content = file.read_at(bytes_max, 0)
     with made_anew(storage, path.with_name(f"{path.name}.damaged"), is_first=False) as copy:
         write_whole(copy, (content,), 0)

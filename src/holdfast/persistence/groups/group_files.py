@@ -128,12 +128,28 @@ def _read_group(storage: Storage, directory: QueueDirectory, name: str) -> Group
 
 
 def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reason: str) -> GroupInfo:
-    """Return a group whose ``group.json`` is damaged or lost: its position files hold its id and its progress."""
+    """Return a group whose ``group.json`` is damaged or lost: its position files hold its id and its progress.
+
+    There are files of several lives after a seek, also after one that was cut off. Which life counted is not known: the
+    one that has finished least skips no message.
+    """
     path = directory.group(name)
-    group_id = bytes(16)
+    lives: dict[bytes, bytes] = {}  # ids of the group, the latest one last, and the queue's
     for generation in list_generations(storage, path):
         with storage.open(position_file(path, generation), writable=False) as file, suppress(CorruptionError):
-            group_id = PositionFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path)).group_id
+            header = PositionFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
+            lives.pop(header.group_id, None)
+            lives[header.group_id] = header.queue_id
+    group_id = next(reversed(lives), bytes(16))
+    if len(lives) > 1:
+        reason = f"{reason}; of {len(lives)} lives of the group, the one that has finished least counts"
+        finished: dict[bytes, int] = {}
+        for each, queue_id in reversed(lives.items()):
+            reader = progress_reader(storage, directory, queue_id, GroupInfo(name, each, 0))
+            count = reader.refresh().finished_count
+            if reader.generation:
+                finished[each] = count
+        group_id = min(finished, key=finished.__getitem__, default=group_id)
     return GroupInfo(name, group_id, 0, damage=(Damage(path / "group.json", 0, 0, range(0), DAMAGED, reason),))
 
 
