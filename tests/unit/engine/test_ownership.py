@@ -280,7 +280,8 @@ def test_a_consumer_that_waited_for_a_group_that_is_gone_says_so(tmp_path: Path)
     thread = threading.Thread(target=wait)
     thread.start()
     time.sleep(0.2)
-    (path / "groups" / "billing" / "group.json").unlink()  # as ``groups.delete`` does first of all
+    document = path / "groups" / "billing" / "group.json"
+    document.rename(document.with_name("group.json.removed"))  # as ``groups.delete`` does first of all
     first.close()
     thread.join()
     assert [error.group for error in caught] == ["billing"]
