@@ -3,15 +3,19 @@
 It reads the log as recovery and the readers do (one scanner, one rule for the end of the log), but all of it. It
 reports damaged frames with the offsets lost, missing files, and documents and marks that do not verify.
 
-A queue may be written and drained meanwhile. Bytes that look damaged are read twice: a write in progress has ended by
-then, and a file that has begun another life was finished by all groups.
+A queue may be written, drained and merged meanwhile. Bytes that look damaged are read twice: a write in progress has
+ended by then, and a file that has begun another life was finished by all groups. A file that was replaced meanwhile is
+read as the merged one that has its place.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
@@ -21,6 +25,7 @@ from holdfast.persistence.filesystem.layout import (
     QueueDirectory,
     check_header,
     list_data_files,
+    list_replaced_files,
     open_directory,
     open_if_there,
     position_file,
@@ -31,8 +36,16 @@ from holdfast.persistence.filesystem.storage import MISSING, File, OsStorage, St
 from holdfast.persistence.format.constants import DATA_MAGIC, FRAMES_START, POSITION_MAGIC, WRITE_MARK_BYTES
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies, header_damage
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, VerifyReport, merged
-from holdfast.persistence.groups.group_files import DEFAULT_GROUP, list_groups, progress_reader, set_command
+from holdfast.persistence.groups.group_files import (
+    DEFAULT_GROUP,
+    GroupInfo,
+    find_group,
+    list_groups,
+    progress_reader,
+    set_command,
+)
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
+from holdfast.persistence.log.log_files import WITHDRAWN
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
 from holdfast.persistence.outcomes.verify_prepared import verify_prepared
 from holdfast.persistence.recovery.log_recovery import count_unreadable, missing_last_file
@@ -40,7 +53,10 @@ from holdfast.persistence.recovery.tail_scan import scan_tail
 from holdfast.persistence.segment.file_walk import FileWalk
 
 _LOOKS = 3
-"""How often ``write.mark`` is read before it counts as damaged: its owner overwrites it in place."""
+"""How often something is read before it counts as damaged: its owner may overwrite, rename or replace it."""
+
+
+_sequence_of = attrgetter("sequence")
 
 
 def verify(path: str | os.PathLike[str], *, storage: Storage | None = None) -> VerifyReport:
@@ -75,23 +91,9 @@ def verify(path: str | os.PathLike[str], *, storage: Storage | None = None) -> V
     storage = storage or OsStorage()
     directory, queue_id, _ = open_directory(storage, root, create=False, writable=False)
     try:
-        return _verified(storage, directory, queue_id)
+        return _Verification(storage, directory, queue_id).run()
     except OSError as error:
         raise storage_error(error, "verifying the queue", root) from error
-
-
-def _verified(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> VerifyReport:
-    """Verify a queue, and again if files were merged meanwhile: a file that was replaced could not be read."""
-    for _ in range(_LOOKS):
-        before = _merged_files(storage, directory)
-        report = _Verification(storage, directory, queue_id).run()
-        if report.ok or _merged_files(storage, directory) == before:
-            break
-    return report
-
-
-def _merged_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
-    return [name for name in list_data_files(storage, directory) if name.is_merged]
 
 
 @dataclass(slots=True)
@@ -123,13 +125,8 @@ class _Verification:
         self._mark = self._read_mark()
         finished_end = max((reader.refresh().finished_end for reader in self._group_readers()), default=0)
         names = self._list_files()
-        files: list[tuple[DataFileName, _Findings]] = []
-        for name, following in pairwise([*names, None]):
-            assert name is not None
-            found = self._look_twice(name, following)
-            if found is not None:
-                files.append((name, found))
-                self._damage += found.damage
+        files = self._read_files(names)
+        self._damage += [damage for _, found in files for damage in found.damage]
         if not names or (files and files[-1][0] == names[-1]):  # else the log has moved on meanwhile
             self._check_end(files, finished_end)
         self._check_groups(files)
@@ -196,11 +193,48 @@ class _Verification:
     # -- Data files --------------------------------------------------------------------------------------------------
 
     def _list_files(self) -> list[DataFileName]:
-        names = list_data_files(self._storage, self._directory)
-        foreign = set(self._storage.list(self._directory.data)) - set(map(str, names))
-        listed_again = set(map(str, list_data_files(self._storage, self._directory)))
-        self._notes += [f"{self._directory.data / name} is not a data file" for name in sorted(foreign - listed_again)]
+        names, notes = self._look_at_names()
+        self._notes += sorted(notes & self._look_at_names()[1])  # else it was in between two names
         return names
+
+    def _look_at_names(self) -> tuple[list[DataFileName], set[str]]:
+        """Return the data files, and what is to be said of all other names in ``data/``."""
+        data = self._directory.data
+        names = list_data_files(self._storage, self._directory)
+        replaced = set(map(str, list_replaced_files(self._storage, self._directory)))
+        others = set(self._storage.list(data)) - set(map(str, names)) - {self._directory.next_merged.name}
+        notes = set()
+        for other in others:
+            if other in replaced:
+                notes.add(f"{data / other} was replaced by a merged file: the next opening removes it")
+            elif other.endswith(WITHDRAWN):
+                notes.add(f"{data / other} was withdrawn because it was damaged: it may be removed")
+            else:
+                notes.add(f"{data / other} is not a data file")
+        return names, notes
+
+    def _read_files(self, names: list[DataFileName]) -> list[tuple[DataFileName, _Findings]]:
+        """Read these files, and the merged ones that have taken the place of any of them meanwhile, in log order."""
+        found: dict[DataFileName, _Findings] = {}
+        tries: Counter[DataFileName] = Counter()
+        last = names[-1].sequence if names else 0
+
+        def is_unread(name: DataFileName) -> bool:
+            return name.first_sequence <= last and name not in found and tries[name] < _LOOKS
+
+        def counts(name: DataFileName) -> bool:
+            at = bisect_left(names, name.first_sequence, key=_sequence_of)
+            return at == len(names) or names[at] == name or names[at].first_sequence > name.sequence
+
+        while any(map(is_unread, names)):
+            for name, following in zip(names, [*names[1:], None], strict=True):
+                if is_unread(name):
+                    tries[name] += 1
+                    findings = self._look_twice(name, following)
+                    if findings is not None:
+                        found[name] = findings
+            names = list_data_files(self._storage, self._directory)
+        return [(name, found[name]) for name in sorted(found) if counts(name)]
 
     def _look_twice(self, name: DataFileName, following: DataFileName | None) -> _Findings | None:
         """Read one data file, again if it seems damaged: damage that is gone then was a write in progress."""
@@ -313,14 +347,16 @@ class _Verification:
         """Check the files of every group, and that data files are missing only if all groups have finished them."""
         groups = list_groups(self._storage, self._directory)
         progress = []
-        for group in groups:
+        for each in groups:
+            found = self._read_progress(each)
+            if found is None:
+                continue
+            group, reader = found
             self._damage += group.damage
             if group.settings is None and not group.damage:
                 self._report_lost_settings(self._directory.group_document(group.name), group.name)
-            reader = progress_reader(self._storage, self._directory, self._queue_id, group)
-            known = reader.refresh()
             if reader.generation or not group.damage:  # else its start is unknown
-                progress.append(known)
+                progress.append(reader.progress)
             if reader.damage:
                 again = progress_reader(self._storage, self._directory, self._queue_id, group)
                 again.refresh()
@@ -333,6 +369,18 @@ class _Verification:
                 needed = (range(end, first),)
             for run in needed:
                 self._report(self._directory.data, 0, "a data file is missing", run)
+
+    def _read_progress(self, group: GroupInfo) -> tuple[GroupInfo, PositionFileReader] | None:
+        """Read the progress of a group, of its life after this one if it was moved; None if it was deleted."""
+        while True:
+            reader = progress_reader(self._storage, self._directory, self._queue_id, group)
+            reader.refresh()
+            if reader.generation and not reader.is_superseded:
+                return group, reader
+            now = find_group(self._storage, self._directory, group.name)
+            if now is None or now.group_id == group.group_id:
+                return None if now is None else (now, reader)
+            group = now
 
     def _check_position_header(self, directory: Path, generation: int) -> None:
         if not generation:

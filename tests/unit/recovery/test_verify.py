@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, Empty, FlushPolicy, PersistentQueue, QueueNotFoundError, StorageError, verify
+from holdfast.persistence.filesystem.layout import data_file_name, list_data_files, list_replaced_files
 from holdfast.persistence.format.constants import FRAMES_START, KIND_SEAL
 from holdfast.persistence.format.file_header import block_buffers
 from holdfast.persistence.format.report import Damage, VerifyReport, merged
 from holdfast.persistence.format.seal import Seal
 from holdfast.queue.inspect.groups import Groups
-from support.builders.log_parts import LogParts, frame
-from support.builders.small_queues import FILE_BYTES, SmallQueue, build, payload, tiny_files_allowed
+from support.builders.log_parts import LogParts, frame, put
+from support.builders.merges import LIVE, compact, finish_all_but, with_log
+from support.builders.small_queues import FILE_BYTES, SmallQueue, build, drain, payload, tiny_files_allowed
 from support.builders.transactions import ORDERS, open_queue
 from support.owners.sides import owned_queue
 from support.storages.refusals import refusing
@@ -402,12 +404,95 @@ def test_a_file_that_is_reused_while_it_is_read_is_not_counted(parts: LogParts) 
                 parts.storage.before_verb = None
                 file = parts.storage.open(path)
                 file.write_at((block_buffers(replace(header, file_id=b"x" * 16).encode()),), 0)
+                parts.storage.rename(path, parts.directory.data / "reused")
 
     parts.storage.before_verb = reuse
     report = verify(parts.directory.root, storage=parts.storage)
     assert len(reads) == 2
     assert report.ok
     assert report.message_count == 0
+
+
+@pytest.mark.parametrize("opened", range(1, 12))
+def test_files_that_are_merged_meanwhile_are_read_in_the_merged_one(opened: int) -> None:
+    """However far the reading is: what lives is counted once. All else is read once too, as merges may never end."""
+    parts = LogParts()
+    finish_all_but(parts, with_log(parts), [*LIVE, *range(950, 1000)])
+    seen: list[Path] = []
+    marks: list[Path] = []
+
+    def merge(verb: str, path: Path) -> None:
+        if verb == "open" and path.name == "write.mark":
+            marks.append(path)
+        if verb == "open" and data_file_name(path.name) is not None:
+            seen.append(path)
+            if len(seen) == opened:
+                assert compact(parts).merged_count
+
+    parts.storage.before_verb = merge
+    report = verify(parts.directory.root, storage=parts.storage)
+    parts.storage.before_verb = None
+    assert len(seen) > opened
+    assert len(marks) == 1
+    assert report == verify(parts.directory.root, storage=parts.storage)
+    assert (report.ok, report.notes) == (True, ())
+    assert report.file_count == len(parts.files())
+
+
+def test_what_a_killed_merge_has_left_is_told_by_its_names() -> None:
+    """It is no damage, and no foreign file; one that is removed meanwhile is not worth a note."""
+    parts = LogParts()
+    finish_all_but(parts, with_log(parts), [*LIVE, *range(950, 1000)])
+    parts.storage.replay_from_here()
+    compact(parts)
+    states = [step.crash_keeping_all() for step in parts.storage.replay()]
+    storage = next(each for each in states if list_replaced_files(each, parts.directory))
+    merged_name = list_data_files(storage, parts.directory)[0]
+    put(storage, parts.directory.data / f"{merged_name}.damaged", b"")
+    put(storage, parts.directory.data / "notes", b"")
+    put(storage, parts.directory.next_merged, b"")
+    replaced = list_replaced_files(storage, parts.directory)
+    data = parts.directory.data
+    notes = [f"{data / str(name)} was replaced by a merged file: the next opening removes it" for name in replaced]
+    notes += [
+        f"{data / str(merged_name)}.damaged was withdrawn because it was damaged: it may be removed",
+        f"{data / 'notes'} is not a data file",
+    ]
+    report = verify(parts.directory.root, storage=storage)
+    assert report.ok
+    assert sorted(report.notes) == sorted(notes)
+
+
+@pytest.mark.parametrize("call", [1, 2])
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_group_that_is_deleted_or_moved_meanwhile_misses_nothing(
+    queue: SmallQueue, call: int, is_deleted: bool
+) -> None:
+    """Its progress is gone once its turn comes; what it had finished was retired."""
+    storage = simulated(queue)
+    with queue.open() as handle:
+        handle.groups.create("audit")
+    drain(queue, "audit")
+    drain(queue)
+    lists: list[Path] = []
+    with queue.open() as handle:
+        assert handle.stats().first_offset > 0
+
+        def change(verb: str, path: Path) -> None:
+            if verb == "list" and path.name == "audit":
+                lists.append(path)
+                if len(lists) == call:
+                    storage.before_verb = None
+                    if is_deleted:
+                        handle.groups.delete("audit")
+                    else:
+                        handle.groups.seek("audit", "earliest")
+                        handle.groups.seek("audit", "earliest")
+
+        storage.before_verb = change
+        report = queue.verify()
+        assert storage.before_verb is None
+        assert (report.ok, report.lost) == (True, ())
 
 
 # -- What is missing ---------------------------------------------------------------------------------------------------
