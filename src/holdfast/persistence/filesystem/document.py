@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.errors import CorruptionError, StorageError
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown, undoing
-from holdfast.persistence.filesystem.storage import File, Storage, read_whole, write_whole
+from holdfast.persistence.filesystem.storage import MISSING, File, Storage, read_whole, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import FORMAT_VERSION, SMALL_DOCUMENT_BYTES_MAX
 from holdfast.persistence.format.json_object import as_number, parse_object

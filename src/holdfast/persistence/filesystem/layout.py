@@ -547,10 +547,9 @@ def rebuild_identity(storage: Storage, directory: QueueDirectory) -> None:
     """
     try:
         _identity_in(storage, directory)
-    except (CorruptionError, *MISSING) as error:
+    except (CorruptionError, *MISSING):
         queue_id = _read_identity(storage, directory)
-        if isinstance(error, CorruptionError):
-            keep_damaged(storage, directory.identity)
+        keep_damaged(storage, directory.identity)
         _write_identity(storage, directory, queue_id, None)
 
 
