@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,13 @@ from holdfast.persistence.format.constants import ENTRY_DEAD, ENTRY_DELIVERED, E
 from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.format.seal import Seal
-from holdfast.persistence.groups.group_files import progress_reader, require_group, write_group
+from holdfast.persistence.groups.group_files import (
+    find_group,
+    progress_reader,
+    remove_group,
+    require_group,
+    write_group,
+)
 from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.position_file_writer import POSITION_FILE_BYTES_MIN, PositionFileWriter
 from holdfast.persistence.groups.retention import Bounds, Retention
@@ -34,7 +39,7 @@ from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_reader import LEFT_OUT, LogReader, Record
 from holdfast.persistence.log.sealed_file import retired_ranges
 from holdfast.persistence.segment.frame_trailer import read_seal
-from holdfast.persistence.verify import _Findings, _Verification, verify
+from holdfast.persistence.verify import verify
 from support.builders.log_parts import LogParts
 from support.builders.merges import (
     FILE_BYTES,
@@ -167,7 +172,9 @@ def another_group(log: LogParts) -> None:
 
 def no_group(log: LogParts) -> None:
     """Take the only group away."""
-    log.storage.remove(log.directory.group_document("one"))
+    group = find_group(log.storage, log.directory, "one")
+    assert group is not None
+    remove_group(log.storage, log.directory, group)
 
 
 def no_first_file(log: LogParts) -> None:
@@ -291,31 +298,6 @@ def test_a_merged_file_whose_header_is_damaged_has_no_gaps_for_a_later_group(log
     name = log.files().names()[0]
     restore(log, name, bytes(4608) + bytes_of(log, name)[4608:])
     assert retired_ranges(log.files()) == []
-
-
-def test_verify_looks_again_if_files_are_merged_meanwhile(log: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that were replaced before their turn are no loss."""
-    looked = _Verification._look_at
-    merges = [1]
-
-    def look(self: _Verification, name: DataFileName, following: DataFileName | None) -> _Findings | None:
-        found = looked(self, name, following)
-        if merges and merges.pop():
-            compact(log)
-        return found
-
-    monkeypatch.setattr(_Verification, "_look_at", look)
-    assert verify(Path("/queue"), storage=log.storage).ok
-    assert not merges
-
-
-def test_verify_ends_although_files_are_merged_all_the_time(log: LogParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then it tells what it has seen last."""
-    numbers = count()
-    monkeypatch.setattr("holdfast.persistence.verify._merged_files", lambda *_: next(numbers))
-    name = log.files().names()[1]
-    restore(log, name, bytes(4608) + bytes_of(log, name)[4608:])
-    assert not verify(Path("/queue"), storage=log.storage).ok
 
 
 def test_verify_counts_the_messages_of_a_merged_file(log: LogParts) -> None:
