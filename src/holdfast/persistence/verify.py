@@ -47,6 +47,7 @@ from holdfast.persistence.groups.group_files import (
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.log.log_files import WITHDRAWN
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
+from holdfast.persistence.outcomes.verify_memories import verify_memories
 from holdfast.persistence.outcomes.verify_prepared import verify_prepared
 from holdfast.persistence.recovery.log_recovery import count_unreadable, missing_last_file
 from holdfast.persistence.recovery.tail_scan import scan_tail
@@ -130,9 +131,10 @@ class _Verification:
         if not names or (files and files[-1][0] == names[-1]):  # else the log has moved on meanwhile
             self._check_end(files, finished_end)
         self._check_groups(files)
-        damage, notes = verify_prepared(self._storage, self._directory, self._queue_id)
-        self._damage += damage
-        self._notes += notes
+        for verify_others in (verify_prepared, verify_memories):
+            damage, notes = verify_others(self._storage, self._directory, self._queue_id)
+            self._damage += damage
+            self._notes += notes
         findings = [found for _, found in files]
         recovered_count = sum(found.recovered_count for found in findings)
         if recovered_count:

@@ -12,8 +12,8 @@ from proof.bit_flips.places import HARMLESS, WITNESS, Region
 from proof.bit_flips.victim import AUDIT, DEFAULT, PREPARED_PUTS, ROOT, UNDECIDED, Victim
 from support.storages.simulated_storage import SimulatedStorage
 
-UNREPORTED = ("notes of dead letters", "decided", "pause.json")
-"""What ``verify`` says nothing of: a note says less, a memory forgets, and a pause lasts until ``resume``."""
+UNREPORTED = ("notes of dead letters", "decided")
+"""What ``verify`` calls no damage: a note says less, and a memory forgets."""
 
 
 @dataclass(frozen=True)

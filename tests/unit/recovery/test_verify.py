@@ -495,6 +495,74 @@ def test_a_group_that_is_deleted_or_moved_meanwhile_misses_nothing(
         assert (report.ok, report.lost) == (True, ())
 
 
+# -- What only remembers -----------------------------------------------------------------------------------------------
+
+
+def with_memories() -> SmallQueue:
+    """Return a closed queue that remembers ids and outcomes, and is paused."""
+    storage = SimulatedStorage()
+    with open_queue(storage) as queue:
+        for number in range(3):
+            queue.put(b"%d" % number, dedup_id=str(number))
+        for name in ("put", "ack"):
+            transaction = queue.begin()
+            if name == "put":
+                transaction.put(b"more")
+            else:
+                transaction.ack(transaction.receive(timeout=0))
+            transaction.prepare(name)
+            queue.commit_prepared(name)
+        queue.pause(reason="a check")
+    return SmallQueue(ORDERS, storage, 4)
+
+
+def test_what_is_forgotten_is_noted() -> None:
+    """The second message of an id would be put, and an outcome is unknown: but a crash may tear such a slot as well."""
+    queue = with_memories()
+    assert (queue.verify().ok, queue.verify().notes) == (True, ())
+    paths = [queue.root / "dedup.ids", queue.root / "prepared" / "decided", queue.root / "groups/default/decided"]
+    for path in paths:
+        queue.flip(path, 10)
+    report = queue.verify()
+    assert report.ok
+    assert report.notes == (
+        f"1 slots of {paths[0]} do not verify: the ids in them are forgotten",
+        f"1 slots of {paths[1]} do not verify: the outcomes in them are forgotten",
+        f"1 slots of {paths[2]} do not verify: the outcomes in them are forgotten",
+    )
+
+
+def test_a_slot_that_is_being_written_is_not_forgotten() -> None:
+    """It is whole at the second look."""
+    queue = with_memories()
+    storage = simulated(queue)
+    path = queue.root / "dedup.ids"
+    whole = queue.read(path)
+    queue.flip(path, 10)
+    reads: list[Path] = []
+
+    def write(verb: str, of: Path) -> None:
+        if verb == "read_at" and of == path:
+            reads.append(of)
+            if len(reads) == 2:
+                storage.before_verb = None
+                queue.write(path, whole)
+
+    storage.before_verb = write
+    assert queue.verify().notes == ()
+    assert len(reads) == 2
+
+
+def test_a_pause_that_cannot_be_read_is_damage() -> None:
+    """The group gets nothing until it is resumed."""
+    queue = with_memories()
+    path = queue.root / "groups/default/pause.json"
+    queue.flip(path, 20)
+    (damage,) = queue.verify().damage
+    assert damage.path == path
+    assert "until `resume`" in damage.reason
+
+
 # -- What is missing ---------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from holdfast.persistence.filesystem.storage import File
 
@@ -32,3 +32,11 @@ def used_slots(file: File, slot_bytes: int, slot_count: int) -> Iterator[tuple[i
             if data.startswith(_ROOM[:4], at) and not data[at : at + slot_bytes].strip(b"\0"):
                 continue
             yield first + at // slot_bytes, data[at : at + slot_bytes]
+
+
+def void_count(file: File, slot_bytes: int, slot_count: int, is_good: Callable[[int, bytes], bool]) -> int:
+    """Return how many used slots do not verify, also at a second look: then none of them is being written."""
+    return sum(
+        not is_good(place, slot) and file.read_at(slot_bytes, place * slot_bytes) == slot
+        for place, slot in used_slots(file, slot_bytes, slot_count)
+    )

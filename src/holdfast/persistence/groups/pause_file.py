@@ -14,6 +14,8 @@ from holdfast.persistence.format.constants import FORMAT_VERSION, NOTE_CHARACTER
 
 NAME = "pause.json"
 
+_DAMAGED = (CorruptionError, KeyError, ValueError, TypeError, OverflowError)
+
 
 @dataclass(frozen=True, slots=True)
 class Pause:
@@ -58,10 +60,24 @@ def remove_pause(storage: Storage, directory: Path) -> None:
 def read_pause(storage: Storage, directory: Path) -> Pause | None:
     """Return the pause of a group; an unreadable pause lasts until ``resume``. Raises ``OSError``."""
     try:
+        return _read(storage, directory)
+    except _DAMAGED:
+        return Pause(None, "pause.json is damaged")
+
+
+def pause_error(storage: Storage, directory: Path) -> str:
+    """Return why the pause of a group cannot be read; empty if it can, or if there is none. Raises ``OSError``."""
+    try:
+        _read(storage, directory)
+    except _DAMAGED as error:
+        return str(error)
+    return ""
+
+
+def _read(storage: Storage, directory: Path) -> Pause | None:
+    try:
         fields = read_document(storage, within(directory, NAME))
-        until_ns = fields["until_ns"]
-        return Pause(None if until_ns is None else int(until_ns), str(fields["reason"]))
     except MISSING:
         return None
-    except (CorruptionError, KeyError, ValueError, TypeError, OverflowError):
-        return Pause(None, "pause.json is damaged")
+    until_ns = fields["until_ns"]
+    return Pause(None if until_ns is None else int(until_ns), str(fields["reason"]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 from holdfast.persistence.filesystem.document import made_anew
 from holdfast.persistence.filesystem.layout import open_if_there
-from holdfast.persistence.filesystem.ring import used_slots
+from holdfast.persistence.filesystem.ring import used_slots, void_count
 from holdfast.persistence.filesystem.storage import File, Storage, storage_errors, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import DEDUP_DIGEST_BYTES, DEDUP_SLOT, DEDUP_SLOTS_MAX, HEADER_CRC
@@ -181,7 +182,23 @@ class DedupRing:
         """Return the entries of slots, by number, without those that are torn or damaged."""
         found = {}
         for place, slot in used_slots(file, DEDUP_SLOT.size, slot_count):
-            crc, digest, number, offset, timestamp = DEDUP_SLOT.unpack(slot)
-            if number % slot_count == place and crc == crc32c(self._seed, slot[HEADER_CRC.size :]):
+            if _is_good(slot_count, self._seed, place, slot):
+                _, digest, number, offset, timestamp = DEDUP_SLOT.unpack(slot)
                 found[number] = Remembered(digest, offset, timestamp)
         return found
+
+
+def _is_good(slot_count: int, seed: int, place: int, slot: bytes) -> bool:
+    crc, _, number, _, _ = DEDUP_SLOT.unpack(slot)
+    return bool(number % slot_count == place and crc == crc32c(seed, slot[HEADER_CRC.size :]))
+
+
+def void_ids(storage: Storage, path: Path, queue_id: bytes) -> int:
+    """Return how many used slots of a ring do not verify. Raises ``OSError``."""
+    file = open_if_there(storage, path)
+    if file is None:
+        return 0
+    with file:
+        slot_count, seed = file.size() // DEDUP_SLOT.size, crc32c(0, queue_id)
+        is_good = partial(_is_good, slot_count, seed)
+        return void_count(file, DEDUP_SLOT.size, min(slot_count, DEDUP_SLOTS_MAX), is_good)

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.persistence.filesystem.document import made_anew
 from holdfast.persistence.filesystem.layout import open_if_there
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
-from holdfast.persistence.filesystem.ring import used_slots
+from holdfast.persistence.filesystem.ring import used_slots, void_count
 from holdfast.persistence.filesystem.storage import MISSING, File, Storage, storage_errors, write_whole
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
@@ -210,10 +210,9 @@ class OutcomeLog:
         found = []
         with file:
             for place, slot in used_slots(file, OUTCOME_SLOT.size, OUTCOMES_MAX):
-                with suppress(ValueError):  # torn while it was overwritten, or damaged: forgotten
-                    entry = OutcomeEntry.decode(slot)
-                    if entry.number % OUTCOMES_MAX == place:
-                        found.append(entry)
+                entry = _entry_at(place, slot)
+                if entry is not None:
+                    found.append(entry)
         self._ring = {each.number: each for each in sorted(found, key=lambda each: each.number)}
 
     def _write(self, entry: OutcomeEntry) -> None:
@@ -248,3 +247,21 @@ class OutcomeLog:
         with made_anew(self._storage, self._path) as file:
             file.allocate(OUTCOMES_MAX * OUTCOME_SLOT.size)
         return self._storage.open(self._path)
+
+
+def _entry_at(place: int, slot: bytes) -> OutcomeEntry | None:
+    """Return the outcome in a slot; None if that was torn while it was overwritten, or damaged: it is forgotten."""
+    with suppress(ValueError):
+        entry = OutcomeEntry.decode(slot)
+        if entry.number % OUTCOMES_MAX == place:
+            return entry
+    return None
+
+
+def void_outcomes(storage: Storage, path: Path) -> int:
+    """Return how many used slots of an outcome log do not verify. Raises ``OSError``."""
+    file = open_if_there(storage, path)
+    if file is None:
+        return 0
+    with file:
+        return void_count(file, OUTCOME_SLOT.size, OUTCOMES_MAX, lambda place, slot: bool(_entry_at(place, slot)))
