@@ -30,6 +30,7 @@ def damaged(storage: SimulatedStorage) -> SimulatedStorage:
         for position in (behind.position - 5, vote.position + 40, vote.end - 40):
             (byte,) = file.read_at(1, position)
             file.write_at([bytes([byte ^ 1])], position)
+        file.sync()
     return left
 
 
@@ -89,6 +90,26 @@ def test_what_verifies_beside_damage_can_be_committed_all_the_same(storage: Simu
         assert prepared_ids(again) == ["vote"]
         again.abort_prepared("vote")
         assert waiting(again) == [b"one", b"two", b"new"]
+
+
+def test_a_damaged_segment_survives_a_crash_at_any_instant_of_its_quarantine(storage: SimulatedStorage) -> None:
+    """It has either name: what is lost in it may be the only copy of a payment."""
+    left = damaged(storage)
+    segment, quarantined = (ORDERS / "prepared" / f"0000000001.log{ending}" for ending in ("", ".damaged"))
+    left.replay_from_here()
+    with open_queue(left) as queue:
+        abort_damaged(queue)
+    names = set()
+    for crash in left.prefix_crashes():
+        tree = crash.storage.tree()
+        (name,) = {segment, quarantined} & tree.keys()
+        assert b"new" in (tree[name] or b"")
+        names.add(name)
+        with open_queue(crash.storage) as again:
+            abort_damaged(again)
+            assert waiting(again) == [b"one", b"two"]
+        assert quarantined in crash.storage.tree()
+    assert names == {segment, quarantined}
 
 
 def test_segments_go_again_once_no_vote_needs_them(storage: SimulatedStorage) -> None:
