@@ -204,9 +204,10 @@ class GroupProgress:
                 self.numbers[offset] = number
             return
         for offset in offsets:
+            if number:
+                self.forget_taken_away(number, offset)  # the take was sent again, and has them now
             if number and self.is_out(offset):  # no dead letter is handed out, and nothing that a vote holds
                 self.numbers[offset] = number
-                self.forget_taken_away(number, offset)  # the take was sent again, and has them now
             else:
                 self.numbers.pop(offset, None)
 
