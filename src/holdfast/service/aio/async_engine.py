@@ -171,5 +171,8 @@ class AsyncEngine:
 
 
 def _release(delivery: Delivery[Any]) -> None:
-    with suppress(HoldfastError):  # settled by the handler, or by the closing of its queue
-        delivery.release()
+    try:
+        with suppress(HoldfastError):  # settled by the handler, by the closing of its queue, or a transaction has it
+            delivery.release()
+    finally:
+        delivery.is_open = False

@@ -123,7 +123,11 @@ class Engine:
         intake, handle, done = self._intake, self._handle, self._settler.add
         while (delivery := intake.next()) is not None:
             started = perf_counter()
-            settlement = handle(delivery)
+            try:
+                settlement = handle(delivery)
+            except BaseException:
+                delivery.is_open = False  # it comes again when its lease runs out
+                raise
             intake.note_seconds(perf_counter() - started)
             if settlement is not None:
                 settle_failed(self.name, settlement, delivery)

@@ -13,14 +13,18 @@ logger = logging.getLogger("holdfast")
 
 
 def settle_failed(queue_name: str, settlement: Settlement, delivery: Delivery[Any]) -> None:
-    """Settle by the outcome, unless the handler has settled its message itself, or a transaction will."""
-    _report(queue_name, settlement, delivery)
-    if delivery.is_settled or delivery.holder is not None:
-        return
+    """Settle by the outcome, unless the handler has settled its message itself, or a transaction will.
+
+    One that is not settled here, or by the transaction, comes again when its lease runs out.
+    """
     try:
-        carry_out(settlement, delivery)
+        _report(queue_name, settlement, delivery)
+        if not delivery.is_settled and delivery.holder is None:
+            carry_out(settlement, delivery)
     except (LeaseError, ClosedError) as error:
         logger.warning("%s: offset %d may come again: %s", queue_name, delivery.offset, error)
+    finally:
+        delivery.is_open = False
 
 
 def _report(queue_name: str, settlement: Settlement, delivery: Delivery[Any]) -> None:

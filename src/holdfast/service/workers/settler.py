@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from holdfast.errors import ClosedError, LeaseError
-from holdfast.queue.dispatch.delivery import Delivery, by_queue
+from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch, by_queue
 from holdfast.threads import start_thread
 
 logger = logging.getLogger("holdfast")
@@ -59,18 +59,26 @@ class Settler:
         if self._is_asleep:  # it checks once more after that
             self._wake.set()
 
-    def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge at once those that are not settled and not in a transaction.
 
-        One that is stale keeps no other from it. Raises what makes acknowledging impossible.
+        One that is stale keeps no other from it. Raises what makes acknowledging impossible. One that is not settled
+        here, or by its transaction, comes again when its lease runs out.
         """
-        for batch in by_queue(deliveries):
-            try:
-                batch.ack()
-            except (LeaseError, ClosedError):
-                for delivery in batch:
-                    if delivery.has_expired or not delivery.is_settled:
-                        self._acknowledge_alone(delivery)
+        try:
+            for batch in by_queue(deliveries):
+                self._acknowledge_batch(batch)
+        finally:
+            for delivery in deliveries:
+                delivery.is_open = False
+
+    def _acknowledge_batch(self, batch: DeliveryBatch) -> None:
+        try:
+            batch.ack()
+        except (LeaseError, ClosedError):
+            for delivery in batch:
+                if delivery.has_expired or not delivery.is_settled:
+                    self._acknowledge_alone(delivery)
 
     def _acknowledge_alone(self, delivery: Delivery) -> None:
         try:
@@ -113,7 +121,9 @@ class Settler:
 
     def _settle(self, deliveries: list[Delivery]) -> None:
         if self._has_failed:
-            return  # they come again
+            for delivery in deliveries:
+                delivery.is_open = False  # they come again
+            return
         try:
             self.acknowledge(deliveries)
         except BaseException as error:

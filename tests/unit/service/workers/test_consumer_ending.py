@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Delivery, HoldfastError, Reject, Retry, StorageError
 from holdfast.service.queue_service import QueueService
+from support.builders.handles import handle_of
 from support.processes.threads import Threads, wait_until
 from support.service.consumers import SECONDS, running
 from support.storages.faults import FaultPlan
@@ -177,6 +178,38 @@ def test_a_disk_that_refuses_acknowledgements_stops_run_with_its_error(caplog: p
     service.close()
     with QueueService("/data", mode="exclusive", catalog=False, storage=storage.crash_keeping_all()) as again:
         assert again.queue("orders", type=int).stats().depth > 0
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_what_a_consumer_that_has_failed_had_in_hand_comes_again_to_others(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """When its lease runs out, though this process lives on."""
+    orders = service.queue("orders", type=int, backoff=[], lease_seconds=0.1)
+    begun, go_on = threading.Event(), threading.Event()
+
+    @service.consumer("orders", concurrency=2)
+    def handle(order: int) -> None:
+        if order == 1:  # it ends behind the failure
+            begun.set()
+            go_on.wait(SECONDS)
+            return
+        begun.wait(SECONDS)
+        if verb == "nack":
+            raise ValueError("bad")
+
+    def broken(*_: object) -> None:
+        raise StorageError("the disk is gone")
+
+    orders.put_many([0, 1])
+    with monkeypatch.context() as patched:
+        patched.setattr(handle_of(orders.raw).require_read_side(), verb, broken)
+        with pytest.raises(StorageError, match="the disk is gone"):
+            service.run(grace_seconds=0)
+        go_on.set()
+        wait_until(lambda: not any(each.name.startswith("holdfast-orders") for each in threading.enumerate()), SECONDS)
+    left = [orders.receive(timeout=SECONDS) for _ in range(orders.stats().depth)]
+    assert sorted(each.body for each in left) == ([0, 1] if verb == "ack" else [0])
 
 
 def test_a_consumer_that_cannot_take_stops_the_others_too(service: QueueService) -> None:

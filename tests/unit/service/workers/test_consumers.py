@@ -268,6 +268,29 @@ def test_a_handler_may_acknowledge_in_a_transaction(service: QueueService) -> No
     assert invoices.stats().depth == 0
 
 
+@pytest.mark.parametrize("is_failing", [True, False], ids=["raises", "returns"])
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_transaction_that_a_handler_leaves_open_does_not_keep_its_message(
+    tmp_path: Path, mode: str, is_failing: bool
+) -> None:
+    """Its time runs out, then the message's lease does, and the message comes again."""
+    with QueueService(tmp_path, mode=mode, catalog=False) as service:
+        orders = service.queue("orders", type=int, backoff=[], lease_seconds=0.1)
+        counts: list[int] = []
+
+        @service.consumer("orders")
+        def handle(order: int, delivery: Delivery[int]) -> None:
+            counts.append(delivery.delivery_count)
+            if delivery.delivery_count == 1:
+                service.transaction(timeout=0.1).ack(delivery)
+                if is_failing:
+                    raise ValueError("before the commit")
+
+        orders.put(1)
+        run_until_finished(service, "orders")
+        assert counts == [1, 2]
+
+
 def test_so_many_messages_are_handled_at_a_time(service: QueueService) -> None:
     """All four handlers wait for each other."""
     together = threading.Barrier(4)
