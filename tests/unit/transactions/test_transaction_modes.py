@@ -4,13 +4,15 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast import (
     Full,
     PersistentQueue,
     RecordTooLargeError,
     UsageError,
 )
-from support.builders.transactions import open_queue, waiting
+from holdfast.queue.transactions.transaction_state import State
+from support.builders.transactions import INVOICES, failing, open_queue, waiting
 from support.owners.machine_link import machine_links
 from support.processes.threads import Threads
 from support.storages.simulated_storage import SimulatedStorage
@@ -33,6 +35,21 @@ def test_a_bounded_queue_makes_commit_wait_for_room(tmp_path: Path, threads: Thr
         assert waiting(queue) == [b"b", b"c"]
         with pytest.raises(RecordTooLargeError), queue.transaction() as tx:
             tx.put_many([b"1", b"2", b"3"])
+
+
+def test_a_block_whose_commit_is_refused_aborts(storage: SimulatedStorage) -> None:
+    """Its messages are available again at once: no later code commits it, and none waits for its timeout."""
+    with open_queue(storage) as orders, open_queue(storage, INVOICES, maxsize=1) as invoices:
+        orders.put_many([b"taken over", b"received"])
+        invoices.put(b"full")
+        taken_over = orders.receive(timeout=0)
+        with failing(Full), holdfast.transaction(orders, invoices, timeout=0.2) as tx:
+            tx.ack(orders, [taken_over, tx.receive(orders, timeout=0)])
+            tx.put(invoices, b"new")
+        assert tx.state is State.ABORTED
+        taken_over.release()
+        assert [each.delivery_count for each in orders.receive_many(5, timeout=0)] == [1]
+        assert (orders.stats().delayed, waiting(invoices)) == (1, [b"full"])
 
 
 def test_what_a_transaction_finishes_makes_room_for_what_it_puts(storage: SimulatedStorage) -> None:

@@ -244,19 +244,28 @@ class TransactionBase(ABC):
     ) -> None:
         """Commit, unless the block ended in an exception, it is decided already, or a joint commit will decide it.
 
-        The exception comes out: it gets a note if the transaction stays prepared, as it cannot be aborted now.
+        If the commit is refused and nothing has happened, abort: no later code may have the transaction. The exception
+        comes out: it gets a note if the transaction stays prepared, as it cannot be aborted now.
         """
         if self._is_part:
             return
         if error is None:
             if self.state in (State.OPEN, State.PREPARED) or self._reason:  # one that timed out has not committed
-                self.commit()
+                try:
+                    self.commit()
+                except Exception as refusal:
+                    if self.state is State.OPEN:
+                        self._abort_after(refusal)
+                    raise
         elif self.state in (State.OPEN, State.PREPARED):
-            self._failure = failure_of(error)
-            try:
-                self.abort()
-            except HoldfastError as refusal:
-                error.add_note(f"transaction {self.id} is not aborted: {refusal}")
+            self._abort_after(error)
+
+    def _abort_after(self, error: BaseException) -> None:
+        self._failure = failure_of(error)
+        try:
+            self.abort()
+        except HoldfastError as refusal:
+            error.add_note(f"transaction {self.id} is not aborted: {refusal}")
 
 
 class Transaction(TransactionBase):

@@ -268,6 +268,28 @@ def test_a_handler_may_acknowledge_in_a_transaction(service: QueueService) -> No
     assert invoices.stats().depth == 0
 
 
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_message_comes_again_whose_transaction_finds_no_room(tmp_path: Path, mode: str) -> None:
+    """It has failed by that exception, as by any other."""
+    with QueueService(tmp_path, mode=mode, catalog=False) as service:
+        orders = service.queue("orders", type=int, max_deliveries=2, backoff=[0])
+        invoices = service.queue("invoices", type=int, maxsize=1)
+
+        @service.consumer("orders")
+        def handle(order: int, delivery: Delivery[int]) -> None:
+            with service.transaction(timeout=0.1) as tx:
+                tx.put(invoices, order)
+                tx.ack(delivery)
+
+        invoices.put(0)
+        orders.put(1)
+        run_until_finished(service, "orders")
+        (letter,) = orders.dead.list()
+        assert (letter.reason, letter.exception) == ("exception", "queue.Full")
+        assert invoices.get() == 0
+        assert invoices.stats().depth == 0
+
+
 @pytest.mark.parametrize("is_failing", [True, False], ids=["raises", "returns"])
 @pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_a_transaction_that_a_handler_leaves_open_does_not_keep_its_message(
