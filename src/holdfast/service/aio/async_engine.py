@@ -18,7 +18,7 @@ from holdfast.service.aio.async_threads import Threads
 from holdfast.service.workers.consumer import Consumer, name_of
 from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.settle_failed import settle_failed
-from holdfast.service.workers.settlement import RELEASE, Settlement, settlement_of
+from holdfast.service.workers.settlement import RELEASE, Settlement, check_result, settlement_of
 from holdfast.service.workers.settler import Settler
 
 logger = logging.getLogger("holdfast")
@@ -142,7 +142,9 @@ class AsyncEngine:
         """Call the handler; None if it has returned, and the message is done."""
         try:
             handed = (AsyncDelivery(delivery, self._threads),) if self._consumer.takes_delivery else ()
-            await self._consumer.handler(delivery.body, *handed)
+            result = await self._consumer.handler(delivery.body, *handed)
+            if result is not None:
+                check_result(result)
         except BaseException as error:  # sys.exit() in a handler fails a message, not the worker
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():

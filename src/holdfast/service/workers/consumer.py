@@ -113,7 +113,7 @@ def make_consumer(
     if not callable(handler):
         raise ConfigError(f"a handler is a function, not {handler!r}")
     functions = (handler, handler.__class__.__call__)  # an object that can be called is a handler too
-    if any(map(inspect.isgeneratorfunction, functions)):
+    if any(map(inspect.isgeneratorfunction, functions)) or any(map(inspect.isasyncgenfunction, functions)):
         raise ConfigError(f"{name_of(handler)} yields: a handler does its work when it is called")
     return Consumer(
         queue_name,

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.retry_policy import RetryPolicy
 from holdfast.serializers.codec import Codec
-from holdfast.service.workers.settlement import Settlement, settlement_of
+from holdfast.service.workers.settlement import Settlement, check_result, settlement_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,9 @@ class Job:
     def handle(self, delivery: Delivery[Any]) -> Settlement | None:
         """Call the handler; None if it has returned, and the message is done."""
         try:
-            if self.takes_delivery:
-                self.handler(delivery.body, delivery)
-            else:
-                self.handler(delivery.body)
+            result = self.handler(delivery.body, delivery) if self.takes_delivery else self.handler(delivery.body)
+            if result is not None:
+                check_result(result)
         except BaseException as error:  # sys.exit() in a handler fails a message, not the worker
             return settlement_of(error, delivery.delivery_count, self.retry)
         return None

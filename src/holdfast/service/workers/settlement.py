@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 
 from holdfast.queue.dispatch.delivery import Delivery
@@ -32,6 +33,17 @@ class Settlement:
     verb: str
     delay: float | None = None
     failure: Failure = GIVEN_BACK
+
+
+def check_result(result: object) -> None:
+    """Refuse a result that is work still to be done, as behind a decorator; raises TypeError."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result) or inspect.isgenerator(result):
+            result.close()  # so that Python does not warn of it too
+        raise TypeError(
+            f"the handler returned before its work was done ({type(result).__name__}): await it in an `async def`, which "
+            "an AsyncQueueService runs"
+        )
 
 
 def settlement_of(error: BaseException, delivery_count: int, retry: RetryPolicy | None) -> Settlement:

@@ -101,6 +101,33 @@ async def test_what_a_handler_raises_decides_on_its_message(tmp_path: Path) -> N
 
 
 @in_a_loop
+async def test_a_handler_that_awaits_only_half_of_its_work_has_failed(tmp_path: Path) -> None:
+    """One whose `await` is missing, or that a decorator has made a function of."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int, max_deliveries=1)
+        others = await service.queue("others", type=int, max_deliveries=1)
+
+        async def work(number: int) -> None:
+            raise AssertionError
+
+        @service.consumer(numbers)
+        async def handle(number: int) -> object:
+            return work(number)
+
+        @service.consumer(others)
+        def handle_others(number: int) -> object:
+            return work(number)
+
+        for queue in (numbers, others):
+            await queue.put(1)
+            queue.sync.raw.shutdown()
+        await service.run()
+        for queue in (numbers, others):
+            (letter,) = await queue.dead.list()
+            assert letter.detail.startswith("the handler returned before its work was done (coroutine): await it")
+
+
+@in_a_loop
 async def test_the_type_of_a_queue_is_that_of_the_handler(tmp_path: Path) -> None:
     """Where neither the consumer nor the queue says one."""
     async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:

@@ -1,7 +1,7 @@
 """What cannot work as a consumer, and what is said then."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +25,11 @@ async def handle_async(order: int) -> None:
 
 
 def handle_lazily(order: int) -> Iterator[int]:
+    """Do nothing before somebody asks."""
+    yield order
+
+
+async def handle_lazily_too(order: int) -> AsyncIterator[int]:
     """Do nothing before somebody asks."""
     yield order
 
@@ -60,12 +65,13 @@ def test_options_that_cannot_work_are_refused(service: QueueService, options: di
     [
         (handle_async, "AsyncQueueService"),
         (handle_lazily, "yields"),
+        (handle_lazily_too, "yields"),
         (lambda: None, "does not fit"),
         (lambda a, b, c: None, "does not fit"),
         (lambda a, *, b: None, "does not fit"),
         (7, "a handler is a function"),
     ],
-    ids=["async", "generator", "no parameter", "three", "keyword", "number"],
+    ids=["async", "generator", "async generator", "no parameter", "three", "keyword", "number"],
 )
 def test_functions_that_do_not_fit_are_refused(service: QueueService, handler: Callable[..., None], says: str) -> None:
     """Before anything runs."""

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -218,6 +219,51 @@ def test_a_handler_that_exits_fails_its_message_and_not_the_worker(service: Queu
     run_until_finished(service, "orders")
     assert seen == [0, 1]
     assert [letter.exception for letter in service.queue("orders").dead.list()] == ["builtins.SystemExit"]
+
+
+async def later(order: int) -> None:
+    """Do nothing, if it is awaited."""
+
+
+def lazily(order: int) -> Iterator[int]:
+    """Do nothing before it is asked for the next one."""
+    yield order
+
+
+async def lazily_too(order: int) -> AsyncIterator[int]:
+    """Do nothing before it is asked for the next one."""
+    yield order
+
+
+class Awaitable:
+    """Does nothing before it is awaited."""
+
+    def __init__(self, order: int) -> None:
+        pass
+
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [(later, "coroutine"), (lazily, "generator"), (lazily_too, "async_generator"), (Awaitable, "Awaitable")],
+)
+def test_a_handler_that_returns_work_still_to_be_done_has_failed(
+    service: QueueService, function: Callable[[int], object], kind: str
+) -> None:
+    """As behind a decorator, which hides what it calls: its message would be acknowledged, and never handled."""
+
+    @service.consumer("orders")
+    def handle(order: int) -> object:
+        return function(order)
+
+    service.queue("orders", type=int, max_deliveries=1).put(1)
+    run_until_finished(service, "orders")
+    (letter,) = service.queue("orders").dead.list()
+    assert letter.exception == "builtins.TypeError"
+    assert letter.detail.startswith(f"the handler returned before its work was done ({kind}): await it")
 
 
 def test_what_cannot_be_decoded_never_reaches_the_handler(service: QueueService) -> None:
