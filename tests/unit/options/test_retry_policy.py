@@ -145,6 +145,20 @@ def test_an_exception_whose_text_cannot_be_had_hides_nothing() -> None:
     assert failure.detail
 
 
+class NeitherError(Exception):
+    """Is neither true nor false."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("neither")
+
+
+def test_an_exception_whose_traceback_cannot_be_had_hides_nothing() -> None:
+    """Python asks for its truth value there, and for that of one behind it; a log record would ask again."""
+    failure = failure_of(caught(NeitherError("there")))
+    assert (failure.detail, failure.trace, failure.cause) == ("there", "", None)
+    assert failure.exception.endswith("NeitherError")
+
+
 def test_what_was_kept_of_an_exception_already_stays_as_it_is() -> None:
     """Another process has made it of one that cannot come here itself."""
     kept = failure_of(caught(ValueError("there")), "undecodable")

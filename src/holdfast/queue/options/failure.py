@@ -66,9 +66,13 @@ def failure_of(error: BaseException | Failure, reason: str = "exception") -> Fai
     if isinstance(error, Failure):
         return error
     kind = type(error)
-    trace = _end_of("".join(traceback.format_exception(error)), SEEN_CHARACTERS_MAX)
+    cause: BaseException | None = error
+    try:
+        trace = _end_of("".join(traceback.format_exception(error)), SEEN_CHARACTERS_MAX)
+    except Exception:  # an exception is code of the program's; the log could not show it either
+        trace, cause = "", None
     detail = text_of(error)[:SEEN_CHARACTERS_MAX]
-    return Failure(reason, detail, f"{kind.__module__}.{kind.__qualname__}", trace, error)
+    return Failure(reason, detail, f"{kind.__module__}.{kind.__qualname__}", trace, cause)
 
 
 def shortened(failure: Failure) -> Failure:

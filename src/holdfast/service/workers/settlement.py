@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 
+from holdfast.log import text_of
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import GIVEN_BACK, SEEN_CHARACTERS_MAX, Failure, failure_of
+from holdfast.queue.options.put_options import as_seconds
 from holdfast.queue.options.retry_policy import RetryPolicy
 from holdfast.service.workers.handler_errors import Reject, Retry
 
@@ -41,13 +43,15 @@ def check_result(result: object) -> None:
         if inspect.iscoroutine(result) or inspect.isgenerator(result):
             result.close()  # so that Python does not warn of it too
         raise TypeError(
-            f"the handler returned before its work was done ({type(result).__name__}): await it in an `async def`, which "
-            "an AsyncQueueService runs"
+            f"the handler returned before its work was done ({type(result).__name__}): await it in an `async def`, "
+            "which an AsyncQueueService runs"
         )
 
 
 def settlement_of(error: BaseException, delivery_count: int, retry: RetryPolicy | None) -> Settlement:
     """Return the outcome of a message whose handler has raised.
+
+    The exception is code of the program's: if its text or its delay is faulty, the message has failed because of that.
 
     Parameters
     ----------
@@ -58,15 +62,19 @@ def settlement_of(error: BaseException, delivery_count: int, retry: RetryPolicy 
     retry : RetryPolicy or None
         The consumer's own back-off.
     """
-    if isinstance(error, Reject):
-        return Settlement(REJECT, failure=Failure("rejected", str(error.reason)[:SEEN_CHARACTERS_MAX]))
-    if isinstance(error, Retry):
-        reason = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        failure = GIVEN_BACK if reason is None else failure_of(reason)
-        if error.delay is not None:
-            return Settlement(NACK, error.delay, failure)
-    else:
-        failure = failure_of(error)
+    try:
+        if isinstance(error, Reject):
+            return Settlement(REJECT, failure=Failure("rejected", text_of(error.reason)[:SEEN_CHARACTERS_MAX]))
+        if isinstance(error, Retry):
+            is_from = error.__cause__ is not None or error.__suppress_context__
+            reason = error.__cause__ if is_from else error.__context__
+            failure = GIVEN_BACK if reason is None else failure_of(reason)
+            if error.delay is not None:
+                return Settlement(NACK, as_seconds(error.delay, "delay"), failure)
+        else:
+            failure = failure_of(error)
+    except BaseException as faulty:
+        failure = failure_of(faulty)
     return Settlement(NACK, None if retry is None else retry.wait_seconds(delivery_count), failure)
 
 

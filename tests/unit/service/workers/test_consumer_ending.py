@@ -277,3 +277,61 @@ def test_errors_of_the_program_that_are_verdicts_need_not_call_their_base(tmp_pa
         service.run()
         found = [(letter.offset, letter.reason, letter.delivery_count) for letter in orders.dead.list()]
         assert found == [(0, "rejected", 1), (1, "max_deliveries", 2)]
+
+
+class Unspeakable:
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Interrupting(Exception):  # noqa: N818
+    """Whose text interrupts."""
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+class Neither(Exception):  # noqa: N818
+    """Is neither true nor false."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("neither")
+
+
+class RetryAfter(Retry):
+    """Takes any delay."""
+
+    def __init__(self, delay: object) -> None:
+        self.delay = delay  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "reason"),
+    [
+        (Reject(Unspeakable()), None, "rejected"),  # type: ignore[arg-type]
+        (Interrupting(), None, "exception"),
+        (Neither(), None, "exception"),
+        (Retry(0), Neither(), "exception"),
+        *((RetryAfter(delay), None, "exception") for delay in ("5", -1, float("nan"), float("inf"))),
+    ],
+)
+def test_a_faulty_error_of_the_program_fails_its_message_and_not_the_consumer(
+    service: QueueService, error: Exception, cause: Exception | None, reason: str
+) -> None:
+    """Else one message would stop all of them, and be the first one again after each start, for it never counted."""
+    orders = service.queue("orders", type=int, max_deliveries=1)
+    seen: list[int] = []
+
+    @service.consumer(orders)
+    def handle(order: int) -> None:
+        seen.append(order)
+        if order == 0:
+            raise error from cause
+
+    orders.put_many([0, 1])
+    orders.raw.shutdown()
+    service.run()
+    assert seen == [0, 1]
+    assert [(letter.offset, letter.reason) for letter in orders.dead.list()] == [(0, reason)]
