@@ -77,7 +77,7 @@ class Settler:
             batch.ack()
         except (LeaseError, ClosedError):
             for delivery in batch:
-                if delivery.has_expired or not delivery.is_settled:
+                if delivery.holder is None and (delivery.has_expired or not delivery.is_settled):
                     self._acknowledge_alone(delivery)
 
     def _acknowledge_alone(self, delivery: Delivery) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Delivery, HoldfastError, Reject, Retry, StorageError
 from holdfast.service.queue_service import QueueService
+from holdfast.service.workers.settler import Settler
 from support.builders.handles import handle_of
 from support.processes.threads import Threads, wait_until
 from support.service.consumers import SECONDS, running
@@ -210,6 +211,19 @@ def test_what_a_consumer_that_has_failed_had_in_hand_comes_again_to_others(
         wait_until(lambda: not any(each.name.startswith("holdfast-orders") for each in threading.enumerate()), SECONDS)
     left = [orders.receive(timeout=SECONDS) for _ in range(orders.stats().depth)]
     assert sorted(each.body for each in left) == ([0, 1] if verb == "ack" else [0])
+
+
+def test_a_message_that_a_transaction_holds_stops_no_consumer(service: QueueService) -> None:
+    """Though another one of its batch was taken away, and so each is acknowledged alone."""
+    orders = service.queue("orders", type=int)
+    orders.put_many([0, 1, 2])
+    held, stale, good = deliveries = orders.receive_many(3, timeout=0)
+    service.transaction().ack(held)
+    stale.release()
+    stale.has_expired = True  # as a seek or the end of its lease leaves it
+    Settler("orders", pytest.fail, pytest.fail).acknowledge(deliveries)
+    assert good.is_settled
+    assert not held.is_settled
 
 
 def test_a_consumer_that_cannot_take_stops_the_others_too(service: QueueService) -> None:
