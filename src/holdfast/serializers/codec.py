@@ -213,9 +213,9 @@ class Codec(Generic[Body]):
                 decode = _decompressed(encoding, decode)
         except DecodeError as error:
             raise _completed(error, serializer.content_type) from None
-        except MemoryError:
-            raise
-        except Exception as error:  # any exception of a serializer: one message must not stop the queue
+        except BaseException as error:  # any exception of a serializer: one message must not stop the queue
+            if _is_from_outside(error):
+                raise
             reason = str(error) if isinstance(error, ConfigError) else _reason(error)
             raise _completed(DecodeError(reason), serializer.content_type) from error
         return _guarded(decode, schema.name, serializer.content_type)
@@ -324,12 +324,12 @@ def _guarded(decode: Decode, name: str, content_type: str) -> Decode:
     def decode_or_say_why(payload: bytes) -> Any:
         try:
             return decode(payload)
-        except MemoryError:
-            raise
         except DecodeError as error:
             _completed(error, content_type)
             raise
-        except Exception as error:
+        except BaseException as error:
+            if _is_from_outside(error):
+                raise
             what = f"this payload of {content_type} cannot be decoded{name and ' to '}{name}"
             raise _completed(DecodeError(f"{what}. {_reason(error)}"), content_type) from error
 
@@ -342,6 +342,15 @@ def _completed(error: DecodeError, content_type: str) -> DecodeError:
     return error
 
 
-def _reason(error: Exception) -> str:
+def _is_from_outside(error: BaseException) -> bool:
+    """Whether it says nothing about the payload. A panic of an extension in Rust does, and is no Exception."""
+    if isinstance(error, Exception):
+        return isinstance(error, MemoryError)
+    from asyncio import CancelledError  # only here: a program that does not use it need not import it
+
+    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | CancelledError)
+
+
+def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split())[:_REASON_CHARACTERS_MAX]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from typing import Any, NewType
 
@@ -218,7 +219,18 @@ class TestErrors:
             codec().decode(b"[" * 200_000, {})
         assert isinstance(caught.value.__cause__, RecursionError)
 
-    @pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt()])
+    def test_a_panic_of_a_serializer_is_an_error_of_its_payload(self) -> None:
+        """An extension in Rust raises what is no Exception: else that message would stop each consumer for ever."""
+
+        class PanicException(BaseException):
+            pass
+
+        with pytest.raises(DecodeError, match="PanicException: out of bounds"):
+            codec(serializer=Broken(PanicException("out of bounds"))).decode(b"", {})
+
+    @pytest.mark.parametrize(
+        "error", [MemoryError(), KeyboardInterrupt(), SystemExit(), GeneratorExit(), CancelledError()]
+    )
     def test_what_is_no_fault_of_the_message_passes_through(self, error: BaseException) -> None:
         """Nothing is parked because the machine is short of memory, or somebody pressed Ctrl-C."""
         broken = codec(serializer=Broken(error))
