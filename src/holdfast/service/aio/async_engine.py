@@ -134,9 +134,11 @@ class AsyncEngine:
         if settlement is not None:
             await self._threads.run(settle_failed, self._queue.name, settlement, delivery)
             return
-        while not self._settler.wait_for_space(0):
-            await asyncio.sleep(_ROOM_SECONDS)
-        self._settler.add(delivery)
+        try:
+            while not self._settler.wait_for_space(0):
+                await asyncio.sleep(_ROOM_SECONDS)
+        finally:  # also if it is cancelled: its work is done
+            self._settler.add(delivery)
 
     async def _call(self, delivery: Delivery[Any]) -> Settlement | None:
         """Call the handler; None if it has returned, and the message is done."""
