@@ -133,12 +133,14 @@ class AsyncEngine:
         settlement = await self._call(delivery)
         if settlement is not None:
             await self._threads.run(settle_failed, self._queue.name, settlement, delivery)
-            return
-        try:
-            while not self._settler.wait_for_space(0):
-                await asyncio.sleep(_ROOM_SECONDS)
-        finally:  # also if it is cancelled: its work is done
-            self._settler.add(delivery)
+        elif delivery.delivery_count > 1:  # before the next one, which may be the one that kills this process each time
+            await self._threads.run(self._settler.acknowledge, (delivery,))
+        else:
+            try:
+                while not self._settler.wait_for_space(0):
+                    await asyncio.sleep(_ROOM_SECONDS)
+            finally:  # also if it is cancelled: its work is done
+                self._settler.add(delivery)
 
     async def _call(self, delivery: Delivery[Any]) -> Settlement | None:
         """Call the handler; None if it has returned, and the message is done."""
