@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from holdfast.errors import ClosedError, HoldfastError, ShutDown
 from holdfast.queue.consumer.draining import log_left
@@ -53,7 +53,7 @@ class AsyncEngine:
         self._threads = threads
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._in_hand: dict[asyncio.Task[Any] | None, Delivery[Any]] = {}
+        self._in_hand: dict[asyncio.Task[None], Delivery[Any]] = {}
         self._is_stopping = False
         self._is_drained = False
         self._stop = asyncio.Event()
@@ -111,26 +111,44 @@ class AsyncEngine:
     # -- The tasks ---------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        task = asyncio.current_task()
+        task = cast("asyncio.Task[None]", asyncio.current_task())
         handled_by.set(self._owner)
         try:
             while not self._is_stopping:
-                delivery = (await self._queue.receive()).sync
-                self._in_hand[task] = delivery
                 try:
-                    await self._handle(delivery)
-                finally:
-                    del self._in_hand[task]
+                    await self._work_on_next(task)
+                except asyncio.CancelledError:
+                    if not await self._is_called_off(task):
+                        logger.warning(
+                            "the program has cancelled a task of %s, which takes the next message", self._name
+                        )
         except ShutDown:
             self._is_drained = True
-        except asyncio.CancelledError:  # only ``run`` has this task
-            pass
         except BaseException as error:
             self._fail(error)
 
-    async def _handle(self, delivery: Delivery[Any]) -> None:
+    async def _work_on_next(self, task: asyncio.Task[None]) -> None:
+        delivery = (await self._queue.receive()).sync
+        self._in_hand[task] = delivery
+        try:
+            await self._handle(delivery, task)
+        finally:
+            del self._in_hand[task]
+
+    async def _is_called_off(self, task: asyncio.Task[None]) -> bool:
+        """Whether a task that was cancelled is to end; a handler can cancel its task too, which is a fault of its own.
+
+        ``run`` is given a moment: when an event loop ends, all tasks are cancelled, in any order.
+        """
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        while not self._is_stopping and task.cancelling():
+            task.uncancel()
+        return self._is_stopping
+
+    async def _handle(self, delivery: Delivery[Any], task: asyncio.Task[None]) -> None:
         delivery.is_open = True  # no lease runs out while this process has it in hand
-        settlement = await self._call(delivery)
+        settlement = await self._call(delivery, task)
         if settlement is not None:
             await self._threads.run(settle_failed, self._queue.name, settlement, delivery)
         elif delivery.delivery_count > 1:  # before the next one, which may be the one that kills this process each time
@@ -142,7 +160,7 @@ class AsyncEngine:
             finally:  # also if it is cancelled: its work is done
                 self._settler.add(delivery)
 
-    async def _call(self, delivery: Delivery[Any]) -> Settlement | None:
+    async def _call(self, delivery: Delivery[Any], task: asyncio.Task[None]) -> Settlement | None:
         """Call the handler; None if it has returned, and the message is done."""
         try:
             handed = (AsyncDelivery(delivery, self._threads),) if self._consumer.takes_delivery else ()
@@ -150,8 +168,7 @@ class AsyncEngine:
             if result is not None:
                 check_result(result)
         except BaseException as error:  # sys.exit() in a handler fails a message, not the worker
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            if isinstance(error, asyncio.CancelledError) and task.cancelling() and await self._is_called_off(task):
                 return Settlement(RELEASE)  # its grace is over: it has not failed
             return settlement_of(error, delivery.delivery_count, self._consumer.retry)
         return None

@@ -10,7 +10,7 @@ import pytest
 from holdfast import Delivery
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.workers.settler import Settler
-from support.processes.loops import in_a_loop
+from support.processes.loops import in_a_loop, until
 
 
 @in_a_loop
@@ -60,3 +60,58 @@ async def test_a_redelivered_message_is_acknowledged_before_the_next_one_begins(
         numbers.sync.raw.shutdown()
         await service.run()
         assert left == [3, 2, 1]
+
+
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "behind its return"])
+@in_a_loop
+async def test_a_handler_that_cancels_its_own_task_ends_no_consumer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_noticed: bool
+) -> None:
+    """As some library may: its message has failed if it notices that itself, and the next one is handled."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int, max_deliveries=1)
+        cancelling: list[int] = []
+
+        @service.consumer(numbers)
+        async def handle(number: int) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            cancelling.append(task.cancelling())
+            if number == 0:
+                task.cancel()
+                if is_noticed:
+                    await asyncio.sleep(0)
+
+        await numbers.put_many([0, 1])
+        numbers.sync.raw.shutdown()
+        await service.run()
+        assert cancelling == [0, 0]
+        assert [letter.exception for letter in await numbers.dead.list()] == [
+            "asyncio.exceptions.CancelledError"
+        ] * is_noticed
+        assert ("the program has cancelled a task" in caplog.text) != is_noticed
+
+
+def test_a_loop_that_ends_with_its_handlers_gives_their_messages_back_uncounted(tmp_path: Path) -> None:
+    """It cancels all tasks, and those of the handlers maybe before the one that runs them."""
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
+
+    runs: list[asyncio.Task[None]] = []
+
+    async def main() -> None:
+        numbers = await service.queue("numbers", type=int)
+        begun: list[int] = []
+
+        @service.consumer(numbers, concurrency=8)
+        async def handle(number: int) -> None:
+            begun.append(number)
+            await asyncio.Event().wait()
+
+        await numbers.put_many(range(6))
+        runs.append(asyncio.create_task(service.run()))
+        await until(lambda: len(begun) == 6)
+
+    asyncio.run(main())
+    left = service.sync.queue("numbers").receive_many(10, timeout=10)
+    assert [each.delivery_count for each in left] == [1] * 6
+    service.sync.close()
