@@ -92,16 +92,21 @@ class AsyncEngine:
                 log_left(self._queue.name, self._queue.sync.raw.ending())
 
     async def _end(self, workers: set[asyncio.Task[None]]) -> None:
-        """Cancel handlers that still run, and return once all finished messages are acknowledged."""
+        """Cancel handlers that still run, and return once all finished messages are acknowledged.
+
+        Cancelled once more, wait for nothing.
+        """
         left = {each for each in workers if not each.done()}
         for each in left:
             each.cancel()
-        if left:
-            _, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
-        for each in left:
-            logger.error("%s does not end though it was cancelled; its message is given back", self._name)
-            self._threads.start(partial(_release, self._in_hand[each]))
-        self._settler.end()
+        try:
+            if left:
+                await asyncio.wait(left, timeout=CANCEL_SECONDS)
+        finally:
+            for delivery in self._in_hand.values():
+                logger.error("%s does not end though it was cancelled; its message is given back", self._name)
+                self._threads.start(partial(_release, delivery))
+            self._settler.end()
         await self._settled.wait()
 
     @property

@@ -1,6 +1,7 @@
 """Tasks that are cancelled, messages that died with a process, and leases that ran out before the handler."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from holdfast import Delivery
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.workers.settler import Settler
-from support.processes.loops import in_a_loop, until
+from support.processes.loops import in_a_loop, turns, until
 
 
 @in_a_loop
@@ -115,3 +116,32 @@ def test_a_loop_that_ends_with_its_handlers_gives_their_messages_back_uncounted(
     left = service.sync.queue("numbers").receive_many(10, timeout=10)
     assert [each.delivery_count for each in left] == [1] * 6
     service.sync.close()
+
+
+@in_a_loop
+async def test_cancelling_run_twice_waits_for_no_handler_and_leaves_no_thread(tmp_path: Path) -> None:
+    """What is in hand then is given back."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        @service.consumer(numbers, concurrency=2)
+        async def handle(number: int) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await go_on.wait()
+
+        await numbers.put(1)
+        run = asyncio.create_task(service.run())
+        await begun.wait()
+        run.cancel()
+        await turns()
+        run.cancel()
+        await asyncio.wait([run])
+        assert run.cancelled()
+        assert (await numbers.receive(timeout=10)).delivery_count == 1
+        await until(lambda: not any(each.name.endswith("-settler") for each in threading.enumerate()))
+        go_on.set()
+        await turns()
