@@ -153,6 +153,8 @@ class AsyncEngine:
 
     async def _handle(self, delivery: Delivery[Any], task: asyncio.Task[None]) -> None:
         delivery.is_open = True  # no lease runs out while this process has it in hand
+        if delivery.is_settled:  # its lease ran out while the event loop was busy: it comes again
+            return
         settlement = await self._call(delivery, task)
         if settlement is not None:
             await self._threads.run(settle_failed, self._queue.name, settlement, delivery)

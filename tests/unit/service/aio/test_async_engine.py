@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Delivery
+from holdfast.service.aio.async_delivery import AsyncDelivery
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.workers.settler import Settler
 from support.processes.loops import in_a_loop, turns, until
@@ -145,3 +146,29 @@ async def test_cancelling_run_twice_waits_for_no_handler_and_leaves_no_thread(tm
         await until(lambda: not any(each.name.endswith("-settler") for each in threading.enumerate()))
         go_on.set()
         await turns()
+
+
+@in_a_loop
+async def test_a_message_whose_lease_ran_out_before_its_handler_could_begin_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because the event loop was busy: it comes again, and only then is it handled."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        receive, late, settled = numbers.receive, [True, False], []
+
+        async def receive_late() -> AsyncDelivery[int]:
+            message = await receive()
+            if late.pop(0):
+                message.sync.release()
+            return message
+
+        @service.consumer(numbers)
+        async def handle(number: int, delivery: AsyncDelivery[int]) -> None:
+            settled.append(delivery.is_settled)
+            service.stop()
+
+        monkeypatch.setattr(numbers, "receive", receive_late)
+        await numbers.put(1)
+        await service.run()
+        assert settled == [False]
