@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import ConfigError, DecodeError, EncodeError
+from holdfast.log import text_of
 from holdfast.messages import CommonHeaders
 from holdfast.serializers.compression import DECOMPRESSED_BYTES_MAX, ZSTD, check_available, compress, decompress
 from holdfast.serializers.content_types.pickle_serializer import PickleSerializer
@@ -352,5 +353,5 @@ def _is_from_outside(error: BaseException) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:_REASON_CHARACTERS_MAX]
+    text = " ".join(text_of(error).split())[:_REASON_CHARACTERS_MAX]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -219,6 +219,16 @@ class TestErrors:
             codec().decode(b"[" * 200_000, {})
         assert isinstance(caught.value.__cause__, RecursionError)
 
+    def test_an_error_of_a_serializer_may_have_no_text(self) -> None:
+        """It is somebody else's code, too."""
+
+        class CannotSayError(Exception):
+            def __str__(self) -> str:
+                raise ValueError
+
+        with pytest.raises(DecodeError, match="CannotSayError: "):
+            codec(serializer=Broken(CannotSayError())).decode(b"", {})
+
     def test_a_panic_of_a_serializer_is_an_error_of_its_payload(self) -> None:
         """An extension in Rust raises what is no Exception: else that message would stop each consumer for ever."""
 
