@@ -38,6 +38,26 @@ async def test_a_message_is_acknowledged_though_its_task_is_cancelled_while_it_w
 
 
 @in_a_loop
+async def test_a_transaction_that_a_handler_leaves_open_does_not_keep_its_message(tmp_path: Path) -> None:
+    """Its time runs out, then the message's lease does, and the message comes again."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int, backoff=[], lease_seconds=0.1)
+        counts: list[int] = []
+
+        @service.consumer(numbers)
+        async def handle(number: int, delivery: AsyncDelivery[int]) -> None:
+            counts.append(delivery.delivery_count)
+            if delivery.delivery_count == 1:
+                await service.transaction(timeout=0.1).ack(delivery)
+                raise ValueError("before the commit")
+
+        await numbers.put(1)
+        numbers.sync.raw.shutdown(timeout=30)
+        await service.run()
+        assert counts == [1, 2]
+
+
+@in_a_loop
 async def test_a_redelivered_message_is_acknowledged_before_the_next_one_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Delivery, HoldfastError, Reject, Retry, StorageError
 from holdfast.service.queue_service import QueueService
+from holdfast.service.workers.job import Job
 from holdfast.service.workers.settler import Settler
 from support.builders.handles import handle_of
 from support.processes.threads import Threads, wait_until
@@ -211,6 +212,23 @@ def test_what_a_consumer_that_has_failed_had_in_hand_comes_again_to_others(
         wait_until(lambda: not any(each.name.startswith("holdfast-orders") for each in threading.enumerate()), SECONDS)
     left = [orders.receive(timeout=SECONDS) for _ in range(orders.stats().depth)]
     assert sorted(each.body for each in left) == ([0, 1] if verb == "ack" else [0])
+
+
+def test_a_message_that_could_not_be_handed_to_a_handler_comes_again(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its worker processes die one after another, which stops the consumer: when its lease runs out."""
+    orders = service.queue("orders", type=int, lease_seconds=0.1)
+    service.consumer("orders")(print)
+    orders.put(1)
+
+    def broken(*_: object) -> None:
+        raise HoldfastError("no process to be had")
+
+    monkeypatch.setattr(Job, "handle", broken)
+    with pytest.raises(HoldfastError, match="no process"):
+        service.run()
+    assert orders.receive(timeout=SECONDS).delivery_count == 2
 
 
 def test_a_message_that_a_transaction_holds_stops_no_consumer(service: QueueService) -> None:
