@@ -136,7 +136,7 @@ def test_a_loop_that_ends_with_its_handlers_gives_their_messages_back_uncounted(
     asyncio.run(main())
     left = service.sync.queue("numbers").receive_many(10, timeout=10)
     assert [each.delivery_count for each in left] == [1] * 6
-    service.sync.close()
+    asyncio.run(service.close())
 
 
 @in_a_loop
