@@ -6,16 +6,24 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Self
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Self, TypeVar
 
 from holdfast.messages import Message
 from holdfast.persistence.format.report import Damage
 from holdfast.queue.inspect.log_reading import PAUSE_SECONDS_MAX, PAUSE_SECONDS_MIN, LogReading
 from holdfast.service.aio.async_threads import Threads
+from holdfast.service.aio.thread_pool import outcome_of
+
+Result = TypeVar("Result")
 
 
 class AsyncLogReading(AsyncIterator[Message]):
     """The messages of a log in their order; made by :meth:`AsyncQueue.read`. A task uses it at a time.
+
+    If that task is cancelled, the thread that reads for it continues. The next one waits for the same call: so no
+    message is skipped.
 
     Parameters
     ----------
@@ -33,6 +41,7 @@ class AsyncLogReading(AsyncIterator[Message]):
         self._threads = threads
         self._reading: LogReading | None = None
         self._messages: deque[Message] = deque()
+        self._under_way: Future[Any] | None = None
 
     @property
     def gaps(self) -> list[range]:
@@ -46,7 +55,7 @@ class AsyncLogReading(AsyncIterator[Message]):
 
     async def __anext__(self) -> Message:
         if self._reading is None:
-            self._reading = await self._threads.run(self._begin)
+            self._reading = await self._run(self._begin)
         if not self._messages:
             await self._wait_for_more(self._reading)
         if not self._messages:
@@ -56,12 +65,11 @@ class AsyncLogReading(AsyncIterator[Message]):
     async def _wait_for_more(self, reading: LogReading) -> None:
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         pause = PAUSE_SECONDS_MIN
-        while not reading.is_over:
-            before = reading.next_offset
-            self._messages.extend(await self._threads.run(reading.read_on))
+        while self._under_way is not None or not reading.is_over:
+            has_advanced = await self._run(partial(self._read_on, reading))
             if self._messages:
                 return
-            if reading.next_offset > before:  # none of those passes the filter
+            if has_advanced:  # none of those passes the filter
                 continue
             if deadline is not None and time.monotonic() >= deadline:
                 reading.close()
@@ -69,10 +77,38 @@ class AsyncLogReading(AsyncIterator[Message]):
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
+    async def _run(self, call: Callable[[], Result]) -> Result:
+        """Return the result of a call in a thread: of the one under way, if the task that began it was cancelled."""
+        if self._under_way is None:
+            self._under_way = self._threads.submit(call)
+        try:
+            result: Result = await outcome_of(self._under_way)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._under_way = None
+            raise
+        self._under_way = None
+        return result
+
+    def _read_on(self, reading: LogReading) -> bool:
+        """Read some messages; return whether it came further, also if none of them passes the filter."""
+        before = reading.next_offset
+        self._messages.extend(reading.read_on())
+        return reading.next_offset > before
+
     def close(self) -> None:
-        """End it; its file is closed."""
+        """End it; its file is closed, once a thread that reads has finished."""
+        if self._under_way is not None:
+            self._under_way.add_done_callback(self._close_behind)
+        elif self._reading is not None:
+            self._reading.close()
+
+    def _close_behind(self, call: Future[Any]) -> None:
         if self._reading is not None:
             self._reading.close()
+        elif call.exception() is None:
+            call.result().close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -44,6 +44,10 @@ class Threads:
         self._brief = ThreadPool("holdfast-asyncio", THREADS_MAX)
         self._patient = ThreadPool("holdfast-asyncio-waiting", THREADS_MAX)
 
+    def submit(self, call: Callable[[], Result]) -> Future[Result]:
+        """Begin a call that ends soon; return its result to come."""
+        return self._submit(self._brief, call)
+
     async def run(self, call: Callable[..., Result], *args: Any, cancelled: str = "", **options: Any) -> Result:
         """Return the result of a call that ends soon.
 
@@ -54,7 +58,7 @@ class Threads:
         cancelled : str
             What to tell who cancels it: the call continues, even if it has not begun. Empty: nothing.
         """
-        return await self._wait(self._submit(self._brief, partial(call, *args, **options)), cancelled)
+        return await self._wait(self.submit(partial(call, *args, **options)), cancelled)
 
     async def run_patiently(
         self, call: Callable[..., Result], *args: Any, cancelled: str = "", **options: Any
@@ -68,7 +72,7 @@ class Threads:
         Cancelled before it began, it is not begun.
         """
         with suppress(Full):
-            return await self._wait_for_put(self._submit(self._brief, partial(put, 0.0)), cancelled)
+            return await self._wait_for_put(self.submit(partial(put, 0.0)), cancelled)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = SLICE_SECONDS if deadline is None else min(SLICE_SECONDS, deadline - time.monotonic())
