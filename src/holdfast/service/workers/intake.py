@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from holdfast.errors import ClosedError, Empty, HoldfastError, ShutDown
+from holdfast.errors import ClosedError, Empty, HoldfastError, RetryableError, ShutDown
 from holdfast.queue.consumer.draining import log_left
 from holdfast.queue.dispatch.delivery import Delivery, by_queue
+from holdfast.service.workers.patience import patiently
 from holdfast.service.workers.settler import Settler
 
 
@@ -72,8 +73,13 @@ class Intake:
         self._buffer: deque[Delivery[Any]] = deque()
         self._taking = threading.Lock()
         self._seconds: float | None = None
-        self.is_stopped = False
+        self._stopped = threading.Event()
         self._is_drained = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it hands out no more."""
+        return self._stopped.is_set()
 
     def next(self) -> Delivery[Any] | None:
         """Return the next message, once there is one; None if there will be none any more."""
@@ -91,7 +97,7 @@ class Intake:
 
     def stop(self) -> None:
         """Hand out no more, and give messages that were not begun back, uncounted."""
-        self.is_stopped = True
+        self._stopped.set()
         self._source.wake()
         self.give_back()
 
@@ -118,11 +124,11 @@ class Intake:
                 if not self._settler.wait_for_space(_ROOM_SECONDS):
                     continue
                 try:
-                    taken = self._take_or_wait()
+                    taken = patiently(self._take_or_wait, self._settler.name, self._stopped)
                 except ShutDown:  # for this thread: one with a longer handler may still give its message back
                     self._is_drained = True
                     break
-                except ClosedError:
+                except (ClosedError, RetryableError):
                     if self.is_stopped:
                         break
                     raise

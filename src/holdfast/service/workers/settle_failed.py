@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
+import threading
+from functools import partial
 from typing import Any
 
 from holdfast.errors import ClosedError, LeaseError
 from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.service.workers.patience import patiently
 from holdfast.service.workers.settlement import NACK, Settlement, carry_out
 
 logger = logging.getLogger("holdfast")
+
+_NEVER = threading.Event()
+"""Only the closing of its queue ends the wait for an owner that does not answer."""
 
 
 def settle_failed(queue_name: str, settlement: Settlement, delivery: Delivery[Any]) -> None:
@@ -20,7 +26,7 @@ def settle_failed(queue_name: str, settlement: Settlement, delivery: Delivery[An
     try:
         _report(queue_name, settlement, delivery)
         if not delivery.is_settled and delivery.holder is None:
-            carry_out(settlement, delivery)
+            patiently(partial(carry_out, settlement, delivery), queue_name, _NEVER)
     except (LeaseError, ClosedError) as error:
         logger.warning("%s: offset %d may come again: %s", queue_name, delivery.offset, error)
     finally:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.errors import ClosedError, LeaseError
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch, by_queue
+from holdfast.service.workers.patience import patiently
 from holdfast.threads import start_thread
 
 logger = logging.getLogger("holdfast")
@@ -32,23 +33,28 @@ class Settler:
         Told of what makes acknowledging impossible.
     on_end : callable
         Told that all is done, behind :meth:`end`.
+
+    Attributes
+    ----------
+    name : str
+        As above.
     """
 
     def __init__(self, name: str, on_failure: Callable[[BaseException], None], on_end: Callable[[], None]) -> None:
-        self._name = name
+        self.name = name
         self._on_failure = on_failure
         self._on_end = on_end
         self._finished: deque[Delivery] = deque()
         self._wake = threading.Event()
         self._space_available = threading.Event()
         self._is_asleep = False
-        self._is_ending = False
+        self._ending = threading.Event()
         self._has_failed = False
         self._is_alone = False
 
     def start(self) -> None:
         """Start the thread."""
-        self._is_alone = start_thread(self._run, f"holdfast-{self._name}-settler") is None
+        self._is_alone = start_thread(self._run, f"holdfast-{self.name}-settler") is None
 
     def add(self, delivery: Delivery) -> None:
         """Have a message acknowledged that is done."""
@@ -62,8 +68,9 @@ class Settler:
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge at once those that are not settled and not in a transaction.
 
-        One that is stale keeps no other from it. Raises what makes acknowledging impossible. One that is not settled
-        here, or by its transaction, comes again when its lease runs out.
+        One that is stale keeps no other from it. An owner that does not answer is asked again, until :meth:`end`.
+        Raises what makes acknowledging impossible. One that is not settled here, or by its transaction, comes again
+        when its lease runs out.
         """
         try:
             for batch in by_queue(deliveries):
@@ -74,7 +81,7 @@ class Settler:
 
     def _acknowledge_batch(self, batch: DeliveryBatch) -> None:
         try:
-            batch.ack()
+            patiently(batch.ack, self.name, self._ending)
         except (LeaseError, ClosedError):
             for delivery in batch:
                 if delivery.holder is None and (delivery.has_expired or not delivery.is_settled):
@@ -82,9 +89,9 @@ class Settler:
 
     def _acknowledge_alone(self, delivery: Delivery) -> None:
         try:
-            delivery.ack()
+            patiently(delivery.ack, self.name, self._ending)
         except (LeaseError, ClosedError) as error:
-            logger.warning("%s: offset %d was handled, and may come again: %s", self._name, delivery.offset, error)
+            logger.warning("%s: offset %d was handled, and may come again: %s", self.name, delivery.offset, error)
 
     def wait_for_space(self, seconds: float) -> bool:
         """Wait until few enough messages are waiting; False if that takes too long."""
@@ -95,7 +102,7 @@ class Settler:
 
     def end(self) -> None:
         """End when everything is acknowledged; nothing is added any more."""
-        self._is_ending = True
+        self._ending.set()
         self._wake.set()
         if self._is_alone:
             self._on_end()
@@ -107,10 +114,10 @@ class Settler:
         try:
             while True:
                 if not finished:
-                    if self._is_ending:
+                    if self._ending.is_set():
                         return
                     self._is_asleep = True
-                    if not finished and not self._is_ending:
+                    if not finished and not self._ending.is_set():
                         self._wake.wait()
                     self._is_asleep = False
                     self._wake.clear()

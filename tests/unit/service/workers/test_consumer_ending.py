@@ -3,12 +3,15 @@
 import errno
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import Delivery, HoldfastError, Reject, Retry, StorageError
+from holdfast import Delivery, HoldfastError, Reject, Retry, RetryableError, StorageError
 from holdfast.service.queue_service import QueueService
+from holdfast.service.workers import patience
 from holdfast.service.workers.job import Job
 from holdfast.service.workers.settler import Settler
 from support.builders.handles import handle_of
@@ -367,3 +370,74 @@ def test_a_faulty_error_of_the_program_fails_its_message_and_not_the_consumer(
     service.run()
     assert seen == [0, 1]
     assert [(letter.offset, letter.reason) for letter in orders.dead.list()] == [(0, reason)]
+
+
+def refused(call: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """Return a call that is refused so many times, as by an owner that does not answer."""
+    left = iter(range(count))
+
+    def refuse_or_call(*arguments: Any, **named: Any) -> Any:
+        if next(left, None) is not None:
+            raise RetryableError("the owner has not answered within 30 s: try again")
+        return call(*arguments, **named)
+
+    return refuse_or_call
+
+
+@pytest.mark.parametrize("verb", ["receive_many", "ack", "nack"])
+def test_an_owner_that_does_not_answer_is_asked_again(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    """For messages, for an acknowledgement, for a failure: that is logged once, and no consumer ends."""
+    monkeypatch.setattr(patience, "RETRY_SECONDS", 0.001)
+    orders = service.queue("orders", type=int, backoff=[], max_deliveries=2)
+    counts: list[int] = []
+
+    @service.consumer("orders")
+    def handle(order: int, delivery: Delivery[int]) -> None:
+        counts.append(delivery.delivery_count)
+        if verb == "nack" and delivery.delivery_count == 1:
+            raise ValueError("not yet")
+
+    target = orders if verb == "receive_many" else handle_of(orders.raw).require_read_side()
+    monkeypatch.setattr(target, verb, refused(getattr(target, verb), 3))
+    orders.put(1)
+    with running(service):
+        wait_until(lambda: orders.stats().depth == 0, SECONDS)
+    assert counts == ([1, 2] if verb == "nack" else [1])
+    assert caplog.text.count("orders: trying again each second: the owner has not answered") == 1
+    assert "cannot continue" not in caplog.text
+
+
+def test_a_consumer_that_is_stopped_waits_for_no_owner(service: QueueService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was taken, so nothing is lost, and run() returns."""
+    orders = service.queue("orders", type=int)
+    service.consumer("orders")(lambda order: None)
+    monkeypatch.setattr(patience, "RETRY_SECONDS", SECONDS)
+    has_asked = threading.Event()
+
+    def refuse(*_: object, **__: object) -> None:
+        has_asked.set()
+        raise RetryableError("the owner has not answered within 30 s: try again")
+
+    monkeypatch.setattr(orders, "receive_many", refuse)
+    with running(service):
+        assert has_asked.wait(SECONDS)
+
+
+def test_what_cannot_be_acknowledged_in_the_end_is_raised(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner is asked no more once all handlers have ended; the message comes again."""
+    orders = service.queue("orders", type=int)
+    service.consumer("orders")(lambda order: service.stop())
+    monkeypatch.setattr(handle_of(orders.raw).require_read_side(), "ack", refused(never, 10_000))
+    orders.put(1)
+    with pytest.raises(RetryableError, match="has not answered"):
+        service.run()
+    assert orders.stats().depth == 1
+
+
+def never(*_: object) -> None:
+    """Fail: no call comes here."""
+    raise AssertionError("it was called")
