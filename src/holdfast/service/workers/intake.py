@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from holdfast.errors import ClosedError, Empty, HoldfastError, RetryableError, ShutDown
+from holdfast.errors import ClosedError, Empty, RetryableError, ShutDown
 from holdfast.queue.consumer.draining import log_left
-from holdfast.queue.dispatch.delivery import Delivery, by_queue
+from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.workers.patience import patiently
 from holdfast.service.workers.settler import Settler
 
@@ -96,7 +96,7 @@ class Intake:
         self._seconds = seconds if mean is None else mean + (seconds - mean) * _SHARE
 
     def stop(self) -> None:
-        """Hand out no more, and give messages that were not begun back, uncounted."""
+        """Hand out no more, and give messages that were not begun back, uncounted; waits for no owner."""
         self._stopped.set()
         self._source.wake()
         self.give_back()
@@ -107,12 +107,12 @@ class Intake:
             log_left(name, self._source.ending())
 
     def give_back(self) -> None:
-        """Give the buffered messages back."""
+        """Have the settler give the buffered messages back."""
         left = []
         with suppress(IndexError):
             while True:
                 left.append(self._buffer.popleft())
-        _release(left)
+        self._settler.release(left)
 
     def _refill(self) -> Delivery[Any] | None:
         """Take a batch, and return the first of it; one thread takes, the others wait for its messages."""
@@ -137,7 +137,7 @@ class Intake:
                 for each in taken:
                     each.is_open = True  # no lease runs out while this process has it in hand
                 if self.is_stopped:
-                    _release(taken)
+                    self._settler.release(taken)
                     return None
                 self._buffer.extend(taken[1:])
                 return taken[0]
@@ -157,9 +157,3 @@ class Intake:
             return 1
         each = int(BUFFER_SECONDS / max(self._seconds, 1e-6))
         return max(1, min(each, BATCH_MAX) * self._thread_count)
-
-
-def _release(taken: Sequence[Delivery[Any]]) -> None:
-    for batch in by_queue(taken):
-        with suppress(HoldfastError):  # the queue is closed or broken: then they come again counted
-            batch.release()

@@ -1,7 +1,7 @@
-"""Acknowledges for all threads of a consumer: messages finished during one step go into the next.
+"""Settles for all threads of a consumer: messages finished during one step go into the next.
 
 So batches form by themselves, as in group commit: a slow disk makes them large, and an idle consumer's message is
-acknowledged at once. No handler waits for a disk.
+acknowledged at once. No handler waits for a disk, and no stop for an owner that does not answer.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from holdfast.errors import ClosedError, LeaseError
+from holdfast.errors import ClosedError, HoldfastError, LeaseError
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch, by_queue
 from holdfast.service.workers.patience import patiently
 from holdfast.threads import start_thread
@@ -23,7 +24,7 @@ UNSETTLED_MAX = 1_000
 
 
 class Settler:
-    """A thread that acknowledges; if none can be started, the threads that hand messages in acknowledge them.
+    """A thread that settles; if none can be started, the threads that hand messages in settle them.
 
     Parameters
     ----------
@@ -45,6 +46,7 @@ class Settler:
         self._on_failure = on_failure
         self._on_end = on_end
         self._finished: deque[Delivery] = deque()
+        self._unbegun: deque[Sequence[Delivery]] = deque()
         self._wake = threading.Event()
         self._space_available = threading.Event()
         self._is_asleep = False
@@ -63,6 +65,15 @@ class Settler:
             return
         self._finished.append(delivery)
         if self._is_asleep:  # it checks once more after that
+            self._wake.set()
+
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Have messages given back that were not begun, uncounted."""
+        if self._is_alone:
+            self._give_back(deliveries)
+            return
+        self._unbegun.append(deliveries)
+        if self._is_asleep:
             self._wake.set()
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
@@ -110,17 +121,19 @@ class Settler:
     # -- The thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        finished = self._finished
+        finished, unbegun = self._finished, self._unbegun
         try:
             while True:
-                if not finished:
+                if not (finished or unbegun):
                     if self._ending.is_set():
                         return
                     self._is_asleep = True
-                    if not finished and not self._ending.is_set():
+                    if not (finished or unbegun or self._ending.is_set()):
                         self._wake.wait()
                     self._is_asleep = False
                     self._wake.clear()
+                while unbegun:
+                    self._give_back(unbegun.popleft())
                 self._settle([finished.popleft() for _ in range(len(finished))])
                 self._space_available.set()
         finally:
@@ -136,3 +149,13 @@ class Settler:
         except BaseException as error:
             self._has_failed = True
             self._on_failure(error)
+
+    def _give_back(self, deliveries: Sequence[Delivery]) -> None:
+        for batch in by_queue(deliveries):
+            with suppress(HoldfastError):  # the queue is closed or broken: then they come again counted
+                try:
+                    patiently(batch.release, self.name, self._ending)
+                except LeaseError:  # one that is stale keeps no other here
+                    for delivery in batch:
+                        with suppress(LeaseError):
+                            delivery.release()

@@ -53,6 +53,42 @@ def test_stop_lets_handlers_finish_and_gives_back_uncounted_what_they_have_not_b
     assert counts(tmp_path) == [1] * left
 
 
+def test_no_stop_waits_for_what_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner that does not answer would keep the thread that hears signals: a second one still ends the grace."""
+    begun, go_on, may_release = threading.Event(), threading.Event(), threading.Event()
+    threads = Threads()
+    with QueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        orders = service.queue("orders", type=int)
+
+        @service.consumer("orders")
+        def handle(order: int) -> None:
+            if orders.stats().in_flight > 3:  # quick handlers are given several at a time
+                begun.set()
+                go_on.wait(SECONDS)
+
+        orders.put_many(range(1000))
+        read_side = handle_of(orders.raw).require_read_side()
+        release = read_side.release
+        releasing = threading.Event()
+
+        def release_later(*arguments: Any) -> None:
+            releasing.set()
+            assert may_release.wait(SECONDS)
+            release(*arguments)
+
+        monkeypatch.setattr(read_side, "release", release_later)
+        threads.start(lambda: service.run(grace_seconds=SECONDS))
+        assert begun.wait(SECONDS)
+        service.stop()
+        assert releasing.wait(SECONDS)
+        service.workers.hurry()
+        wait_until(lambda: not service.workers.is_running)
+        may_release.set()
+        wait_until(lambda: orders.stats().in_flight == 1)
+        go_on.set()
+        threads.join()
+
+
 def test_a_handler_that_outlasts_its_grace_may_run_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """run() returns all the same; its message is given back by close, uncounted, and the late end changes nothing."""
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()

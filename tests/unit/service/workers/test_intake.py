@@ -9,6 +9,7 @@ import pytest
 from holdfast import Empty
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.queue_service import QueueService
+from holdfast.service.workers import settler as workers_settler
 from holdfast.service.workers.intake import BATCH_MAX, BUFFER_SECONDS, Intake
 from holdfast.service.workers.settler import UNSETTLED_MAX, Settler
 from support.processes.threads import wait_until
@@ -121,3 +122,26 @@ def test_one_stale_delivery_keeps_no_other_from_being_acknowledged(
     assert "offset 2 was handled, and may come again" in caplog.text
     again = orders.receive(timeout=SECONDS)
     assert (again.body, again.delivery_count, orders.stats().depth) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("has_thread", [True, False], ids=["with a thread", "without a thread"])
+def test_one_stale_delivery_keeps_no_other_from_being_given_back(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch, *, has_thread: bool
+) -> None:
+    """The others come again uncounted; that one has failed."""
+    if not has_thread:
+        monkeypatch.setattr(workers_settler, "start_thread", lambda *_: None)
+    orders = service.queue("orders", type=int, backoff=[])
+    orders.put_many([1, 2, 3])
+    deliveries = orders.receive_many(3, lease_seconds=SECONDS)
+    deliveries[1].extend(0.001)
+    wait_until(lambda: orders.stats().in_flight == 2)
+    ended = threading.Event()
+    settler = Settler("orders", never, ended.set)
+    settler.start()
+    settler.release(deliveries[:])
+    settler.end()
+    assert ended.wait(SECONDS)
+    assert orders.stats().in_flight == 0
+    again = [orders.receive(timeout=0) for _ in range(3)]
+    assert sorted((each.body, each.delivery_count) for each in again) == [(1, 1), (2, 2), (3, 1)]
