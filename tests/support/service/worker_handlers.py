@@ -84,6 +84,12 @@ def _hang() -> None:
     threading.Event().wait()
 
 
+def _wait() -> None:
+    """Wait until a test makes the file ``go_on`` beside the journal."""
+    while not Path(os.environ[JOURNAL_VARIABLE]).with_name("go_on").exists():
+        time.sleep(0.01)
+
+
 def _put() -> None:
     """Put into another queue, as a client of its owner."""
     with QueueService(os.environ[DATA_VARIABLE], mode="exclusive", catalog=False) as service:
@@ -117,6 +123,7 @@ DEEDS = {
     "fork and die": _fork_and_die,
     "fork and return": _fork_and_return,
     "hang": _hang,
+    "wait": _wait,
     "put": _put,
     "receive": _receive,
     "run": _run,

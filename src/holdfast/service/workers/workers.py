@@ -159,7 +159,7 @@ class Workers:
                     for engine in engines:
                         engine.start()
                     logger.info("handling %s", ", ".join(engine.name for engine in engines))
-                    self._wait(engines, grace_seconds)
+                    self._wait(engines, pools, grace_seconds)
                 finally:  # also if a thread could not be started
                     for engine in engines:
                         engine.stop()
@@ -194,7 +194,9 @@ class Workers:
             self,
         )
 
-    def _wait(self, engines: Sequence[Engine], grace_seconds: float) -> None:
+    def _wait(
+        self, engines: Sequence[Engine], pools: Sequence[tuple[WorkerPool, int, int] | None], grace_seconds: float
+    ) -> None:
         """Return when all have ended; or when they were to stop, and have not done so in time."""
         deadline = None
         while not all(engine.is_over for engine in engines):
@@ -213,6 +215,9 @@ class Workers:
                 logger.info("%s: stopping, what runs has %g s", word or "a consumer cannot continue", grace_seconds)
                 for engine in engines:
                     engine.stop()
+                for pooled in pools:
+                    if pooled is not None:
+                        pooled[0].stop()
         for engine in engines:
             if not engine.is_over:
                 logger.warning("%s: a handler still runs, and its message may be handled twice", engine.name)

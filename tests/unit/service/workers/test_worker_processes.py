@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +16,7 @@ from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.job import Job
 from holdfast.service.workers.processes.worker_pool import WorkerPool
 from support.processes.children import child
-from support.processes.threads import wait_until
+from support.processes.threads import Threads, wait_until
 from support.service.consumers import SECONDS, lives, run_until_finished, running
 from support.service.worker_handlers import DATA_VARIABLE, JOURNAL_VARIABLE, Task, handle, handle_with_delivery, noted
 
@@ -183,6 +184,29 @@ def test_several_consumers_share_as_many_processes_as_the_command_line_says(
     service.workers.run(SECONDS, 1)
     assert done(journal) == list(range(20))
     assert len({words[2] for words in noted(journal)}) == 1
+
+
+def test_a_message_that_waits_for_a_process_is_given_back_at_a_stop(
+    service: QueueService, tasks: Tasks, journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has not begun, and is not begun when a process is idle again."""
+    caplog.set_level(logging.INFO)
+    more = service.queue("more", type=Task)
+    service.consumer(tasks)(handle)
+    service.consumer(more)(handle)
+    threads = Threads()
+    threads.start(lambda: service.workers.run(SECONDS, 1))
+    tasks.put(Task(0, "wait"))
+    wait_until(lambda: bool(begun(journal, 0)), SECONDS)
+    more.put(Task(1))
+    wait_until(lambda: more.stats().in_flight == 1, SECONDS)
+    service.stop()
+    wait_until(lambda: "stopping, what runs has" in caplog.text, SECONDS)
+    time.sleep(0.1)
+    journal.with_name("go_on").touch()
+    threads.join()
+    assert done(journal) == [0]
+    assert more.receive(timeout=0).delivery_count == 1
 
 
 def test_a_handler_that_cannot_be_sent_to_a_process_is_refused(service: QueueService, tasks: Tasks) -> None:

@@ -56,6 +56,7 @@ class WorkerPool:
         self._pid = os.getpid()
         self._idle: SimpleQueue[int] = SimpleQueue()
         self._retry_of = [job.retry for job in jobs]
+        self._is_stopping = False
         self._is_stopped = threading.Event()
         self._lock = threading.Lock()
         self._started_count = 0
@@ -83,8 +84,8 @@ class WorkerPool:
         """
         place = self._idle.get()
         try:
-            process = self._ready(place)
-            if process is None:
+            process = None if self._is_stopping else self._ready(place)
+            if process is None or self._is_stopping:
                 return _RELEASED
             try:
                 return process.handle(job_number, delivery)
@@ -150,6 +151,10 @@ class WorkerPool:
         self._is_stopped.wait(_START_PAUSE_SECONDS * 2 ** (failures - 1))
 
     # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Begin no more messages: those that wait for a process are given back."""
+        self._is_stopping = True
 
     def kill(self) -> None:
         """End all processes now; the messages in their hands have not failed."""
