@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from holdfast.errors import ConfigError, UsageError
@@ -27,6 +28,9 @@ from holdfast.service.workers.processes.worker_role import is_worker_process
 from holdfast.service.workers.workers import Workers
 
 logger = logging.getLogger("holdfast")
+
+SIGNAL_SECONDS = 1.0
+"""The longest wait of the event loop: a signal that came just before a wait is handled when the wait ends."""
 
 MakeEngine = Callable[[Consumer], Coroutine[Any, Any, AsyncEngine]]
 
@@ -140,7 +144,9 @@ class AsyncWorkers:
         runs = [asyncio.create_task(_stopping_all(work, stop)) for work in works]
         try:
             with _signals_heard(stop, runs):
-                await asyncio.wait(runs)
+                left = set(runs)
+                while left:
+                    _, left = await asyncio.wait(left, timeout=SIGNAL_SECONDS)
         finally:
             for run in runs:
                 run.cancel()
@@ -180,7 +186,10 @@ async def _stopping_all(work: Coroutine[Any, Any, None], stop: asyncio.Event) ->
 
 @contextmanager
 def _signals_heard(stop: asyncio.Event, runs: Sequence[asyncio.Task[None]]) -> Iterator[None]:
-    """Stop for SIGINT and SIGTERM, and end at once for a second one; only the main thread can hear them."""
+    """Stop for SIGINT and SIGTERM, and end at once for a second one; only the main thread can hear them.
+
+    Not by ``loop.add_signal_handler``, which would forget the program's own handlers in the loop.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -193,12 +202,13 @@ def _signals_heard(stop: asyncio.Event, runs: Sequence[asyncio.Task[None]]) -> I
             run.cancel()
 
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        loop.add_signal_handler(number, hear)
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(hear)
+
+    before = {number: signal.signal(number, ring) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
-            loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -299,6 +299,49 @@ async def test_a_signal_stops_and_a_second_one_ends_the_grace(tmp_path: Path) ->
         assert (await numbers.receive(timeout=10)).delivery_count == 1
 
 
+@in_a_loop
+async def test_signal_handlers_of_the_program_in_the_loop_stay(tmp_path: Path) -> None:
+    """They are called while consumers run, too, and afterwards."""
+    loop = asyncio.get_running_loop()
+    heard: list[int] = []
+    loop.add_signal_handler(signal.SIGTERM, heard.append, signal.SIGTERM)
+    try:
+        async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+            begun = asyncio.Event()
+
+            @service.consumer("numbers")
+            async def handle(number: int) -> None:
+                begun.set()
+
+            run = asyncio.create_task(service.run())
+            await (await service.queue("numbers", type=int)).put(1)
+            await begun.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await run
+            assert heard == [signal.SIGTERM]
+            os.kill(os.getpid(), signal.SIGTERM)
+            await until(lambda: heard == [signal.SIGTERM] * 2)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+@in_a_loop
+async def test_run_looks_for_signals_that_came_just_before_it_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interpreter calls their handlers only once the event loop wakes."""
+    monkeypatch.setattr(async_workers, "SIGNAL_SECONDS", 0.001)
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+
+        @service.consumer("numbers")
+        async def handle(number: int) -> None:
+            pass
+
+        async with running(service) as run:
+            await asyncio.sleep(0.05)
+            assert not run.done()
+
+
 def test_in_another_thread_it_runs_until_stop(tmp_path: Path) -> None:
     """Only the main thread hears signals; ``stop`` works from any."""
     service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
