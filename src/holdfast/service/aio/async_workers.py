@@ -158,7 +158,8 @@ class AsyncWorkers:
     async def _run_others(self, stop: asyncio.Event, grace_seconds: float) -> None:
         """Run the handlers that are not asynchronous, from a thread."""
         pool = ThreadPool("holdfast-asyncio-workers", 1)
-        running = asyncio.wrap_future(pool.submit(partial(self._sync.run, grace_seconds=grace_seconds)))
+        ended = pool.submit(partial(self._sync.run, grace_seconds=grace_seconds))
+        running = asyncio.wrap_future(ended)
         pool.close(is_waiting=False)
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -173,6 +174,7 @@ class AsyncWorkers:
             raise
         finally:
             stopping.cancel()
+            ended.add_done_callback(lambda _: self._others.forget_commands())  # those that came too late for it
 
 
 async def _stopping_all(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:

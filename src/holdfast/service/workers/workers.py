@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
 from types import FrameType
@@ -103,8 +103,7 @@ class Workers:
                 try:
                     self._run(grace_seconds, processes)
                 finally:
-                    while not self._commands.empty():
-                        self._commands.get()
+                    self.forget_commands()
                     with self._ending:
                         self._thread = None
                         then, self._then = self._then, None
@@ -119,6 +118,12 @@ class Workers:
     def hurry(self) -> None:
         """Have :meth:`run`, which was stopped, wait no longer for what runs."""
         self._commands.put(_HURRY)
+
+    def forget_commands(self) -> None:
+        """Forget what :meth:`run` was told, behind its end: it is not for the next one."""
+        with suppress(Empty):
+            while True:
+                self._commands.get_nowait()
 
     def close(self, then: Callable[[], object]) -> bool:
         """Stop, and wait until :meth:`run` has returned in its thread.

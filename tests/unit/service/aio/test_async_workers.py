@@ -23,6 +23,7 @@ from holdfast.service.workers.handler_errors import Reject, Retry
 from holdfast.service.workers.settler import Settler
 from support.builders.handles import handle_of
 from support.processes.loops import in_a_loop, turns, until
+from support.processes.threads import wait_until
 
 
 @asynccontextmanager
@@ -272,6 +273,25 @@ async def test_cancelling_run_ends_the_grace(tmp_path: Path) -> None:
         assert (await numbers.receive(timeout=10)).delivery_count == 1
         go_on.set()
         await until(lambda: words.sync.stats().depth == 0)
+
+
+@in_a_loop
+async def test_cancelling_run_leaves_nothing_behind_for_the_next(tmp_path: Path) -> None:
+    """Also if its thread has ended by then, and does not hear of it any more."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        handled: list[int] = []
+        service.consumer(numbers)(handled.append)
+        run = asyncio.create_task(service.run())
+        await until(lambda: service.sync.workers.is_running)
+        service.sync.stop()
+        wait_until(lambda: not service.sync.workers.is_running)  # the event loop hears nothing meanwhile
+        run.cancel()
+        await asyncio.wait([run])
+        await until(service.sync.workers._commands.empty)
+        async with running(service):
+            await numbers.put(1)
+            await until(lambda: handled == [1])
 
 
 @in_a_loop
