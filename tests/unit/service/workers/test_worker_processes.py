@@ -2,11 +2,13 @@
 
 import logging
 import os
+import pickle
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -14,7 +16,9 @@ from holdfast import ConfigError, WorkerDiedError
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.job import Job
+from holdfast.service.workers.processes import worker_main
 from holdfast.service.workers.processes.worker_pool import WorkerPool
+from holdfast.service.workers.processes.worker_process import WorkerProcess
 from support.processes.children import child
 from support.processes.threads import Threads, wait_until
 from support.service.consumers import SECONDS, lives, run_until_finished, running
@@ -269,6 +273,31 @@ def test_a_forked_copy_of_the_owner_leaves_the_worker_processes_alone(tasks: Tas
         assert done(journal) == [0]
     finally:
         pool.close()
+
+
+def test_a_worker_process_ends_by_itself_though_its_parent_has_forked(tasks: Tasks, journal: Path) -> None:
+    """The copy closes its end of the pipe, which would keep the worker waiting until it is killed."""
+    job = Job("tasks", handle, takes_delivery=False, retry=None, codec=tasks.codec)
+    process = WorkerProcess("holdfast-worker-1", pickle.dumps([job]))
+    process.wait_until_ready()
+    with child(threading.Event().wait):
+        process.dismiss()
+        process.wait(SECONDS)
+    assert process._process.exitcode == 0
+
+
+def test_a_worker_process_ends_with_its_parent_though_that_has_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy keeps the parent's sentinel open; the worker looks now and then whose child it is."""
+    reader, writer = os.pipe()
+    parents = iter([7, 7, 1])
+    monkeypatch.setattr(worker_main, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(worker_main, "parent_process", lambda: SimpleNamespace(pid=7, sentinel=reader))
+    monkeypatch.setattr(os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit):
+        worker_main._end_with_parent()
+    os.close(reader)
+    os.close(writer)
 
 
 def test_the_death_of_a_worker_process_is_heard_though_it_has_left_a_copy_of_itself(

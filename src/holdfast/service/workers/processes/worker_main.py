@@ -35,6 +35,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _DECODERS_MAX = 256
 
+_LOOK_SECONDS = 1.0
+"""How soon the end of a parent is seen that has left copies of itself: these keep its sentinel open."""
+
 
 class _RefusingDeliverer:
     """The read side of deliveries in a worker process: the handler's end is the outcome."""
@@ -101,7 +104,8 @@ def _pass_by(number: int, frame: object) -> None:
 def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
-        connection.wait([parent.sentinel])
+        while os.getppid() == parent.pid and not connection.wait([parent.sentinel], _LOOK_SECONDS):
+            pass
         os._exit(1)  # its messages are handed out again: its result is not wanted any more
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import ConfigError, WorkerDiedError
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import Failure, shortened
+from holdfast.queue.threads import lifecycle
 from holdfast.service.workers.processes.worker_ends import how_it_ended
 from holdfast.service.workers.processes.worker_main import READY, SIGNALS, Answer, Task, main
 from holdfast.service.workers.settlement import Settlement
@@ -55,6 +56,7 @@ class WorkerProcess:
         finally:
             theirs.close()
         self._is_ready = False
+        lifecycle.watch(self)
 
     @property
     def pid(self) -> int | None:
@@ -109,6 +111,10 @@ class WorkerProcess:
         return answer
 
     # -- Ending ------------------------------------------------------------------------------------------------------
+
+    def forget_after_fork(self) -> None:
+        """In a forked child of this process: its copy of the pipe would keep the worker from seeing the end of ours."""
+        self._pipe.close()
 
     def dismiss(self) -> None:
         """Have it end when it has nothing to do; returns at once."""
