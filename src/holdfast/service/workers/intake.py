@@ -2,8 +2,9 @@
 
 The thread that finds it empty takes a batch for all of them. So no thread only distributes messages, and a single
 message is handled by the thread that took it. The size of a batch follows the time that handlers take: quick ones get a
-batch, slow ones each message by itself. So no message waits here that another consumer could take, and priorities count
-until :data:`BUFFER_SECONDS` before the handler.
+batch, slow ones each message by itself. So priorities count until :data:`BUFFER_SECONDS` before the handler. If all
+threads are in handlers that take longer than expected, the messages here are given back, and other consumers may take
+them.
 
 A redelivered message comes alone from the queue, and stays alone here: the thread that takes it handles it, and no more
 repeated messages are in hand than there are threads.
@@ -12,6 +13,7 @@ repeated messages are in hand than there are threads.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -46,6 +48,9 @@ BUFFER_SECONDS = 0.02
 BATCH_MAX = 16
 """Messages that are taken ahead for each thread at most: a larger batch costs hardly less for each."""
 
+IDLE_SECONDS = 1.0
+"""Messages that were taken ahead, and of which none was begun for so long, are given back."""
+
 _ROOM_SECONDS = 1.0
 """How long to wait for acknowledgements before looking whether to stop."""
 
@@ -71,6 +76,7 @@ class Intake:
         self._thread_count = thread_count
         self._settler = settler
         self._buffer: deque[Delivery[Any]] = deque()
+        self._seen: tuple[Delivery[Any] | None, float] = (None, 0.0)  # the first one, and since when; the settler's
         self._taking = threading.Lock()
         self._seconds: float | None = None
         self._stopped = threading.Event()
@@ -139,9 +145,25 @@ class Intake:
                 if self.is_stopped:
                     self._settler.release(taken)
                     return None
-                self._buffer.extend(taken[1:])
+                if len(taken) > 1:
+                    self._buffer.extend(taken[1:])
+                    self._settler.look_after(self._give_back_idle)
                 return taken[0]
         return None
+
+    def _give_back_idle(self) -> bool:
+        """Give the buffer back if no thread has taken from it for a while; False if it is empty."""
+        try:
+            first = self._buffer[0]
+        except IndexError:
+            return False
+        now = time.monotonic()
+        if first is not self._seen[0]:
+            self._seen = (first, now)
+        elif now - self._seen[1] >= IDLE_SECONDS:
+            self.give_back()
+            return False
+        return True
 
     def _take_or_wait(self) -> Sequence[Delivery[Any]]:
         """Take available messages; or wait until there may be something, and return nothing."""

@@ -19,6 +19,9 @@ from holdfast.threads import start_thread
 
 logger = logging.getLogger("holdfast")
 
+LOOK_SECONDS = 1.0
+"""How often to look after what is to be given back."""
+
 UNSETTLED_MAX = 1_000
 """Messages that may be finished and not acknowledged: so many are done again after a crash, not more."""
 
@@ -47,6 +50,7 @@ class Settler:
         self._on_end = on_end
         self._finished: deque[Delivery] = deque()
         self._unbegun: deque[Sequence[Delivery]] = deque()
+        self._look: Callable[[], bool] | None = None
         self._wake = threading.Event()
         self._space_available = threading.Event()
         self._is_asleep = False
@@ -73,6 +77,12 @@ class Settler:
             self._give_back(deliveries)
             return
         self._unbegun.append(deliveries)
+        if self._is_asleep:
+            self._wake.set()
+
+    def look_after(self, look: Callable[[], bool]) -> None:
+        """Have ``look`` called each second or more often, until it returns False; always the same one."""
+        self._look = look
         if self._is_asleep:
             self._wake.set()
 
@@ -129,9 +139,13 @@ class Settler:
                         return
                     self._is_asleep = True
                     if not (finished or unbegun or self._ending.is_set()):
-                        self._wake.wait()
+                        self._wake.wait(None if self._look is None else LOOK_SECONDS)
                     self._is_asleep = False
                     self._wake.clear()
+                if (look := self._look) is not None:
+                    self._look = None  # before: it may be set again meanwhile
+                    if look():
+                        self._look = look
                 while unbegun:
                     self._give_back(unbegun.popleft())
                 self._settle([finished.popleft() for _ in range(len(finished))])

@@ -9,6 +9,7 @@ import pytest
 from holdfast import Empty
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.queue_service import QueueService
+from holdfast.service.workers import intake as workers_intake
 from holdfast.service.workers import settler as workers_settler
 from holdfast.service.workers.intake import BATCH_MAX, BUFFER_SECONDS, Intake
 from holdfast.service.workers.settler import UNSETTLED_MAX, Settler
@@ -85,6 +86,29 @@ def test_repeated_messages_are_in_hand_as_many_as_there_are_threads(service: Que
         assert orders.stats().depth == 20
         go_on.set()
         wait_until(lambda: orders.stats().depth == 0)
+
+
+def test_what_waits_behind_a_handler_that_hangs_is_given_back(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uncounted, for other consumers: these may be idle."""
+    monkeypatch.setattr(workers_intake, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(workers_settler, "LOOK_SECONDS", 0.02)
+    orders = service.queue("orders", type=int)
+    hangs, go_on = threading.Event(), threading.Event()
+
+    @service.consumer("orders")
+    def handle(order: int) -> None:
+        if orders.stats().in_flight > 3:  # quick handlers are given several at a time
+            hangs.set()
+            go_on.wait(SECONDS)
+
+    orders.put_many(range(1000))
+    with running(service):
+        assert hangs.wait(SECONDS)
+        wait_until(lambda: orders.stats().in_flight == 1)
+        assert {each.delivery_count for each in orders.receive_many(1000, timeout=0)} == {1}
+        go_on.set()
 
 
 def test_nothing_is_taken_while_too_much_waits_to_be_acknowledged(service: QueueService) -> None:
