@@ -140,5 +140,5 @@ def handle(task: Task) -> None:
 
 def handle_with_delivery(task: Task, delivery: Delivery[Task]) -> None:
     """Note what the delivery says; then try to settle it, which is not for here."""
-    note(task.number, delivery.offset, delivery.delivery_count, delivery.headers["tenant"])
+    note(task.number, delivery.offset, delivery.delivery_count, delivery.headers["tenant"], delivery.is_last)
     delivery.ack()

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 READY = "ready"
 """The first thing it says; or, in its place, the :class:`Failure` that keeps it from working."""
 
-Task = tuple[int, Record, int]
-"""The number of the job, the message as it is stored, its delivery count."""
+Task = tuple[int, Record, int, bool]
+"""The number of the job, the message as it is stored, its delivery count, and whether that is the last delivery."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Go to all processes of a terminal or of a service at once; the one that owns the queues says when to end."""
@@ -40,14 +40,21 @@ _LOOK_SECONDS = 1.0
 
 
 class _RefusingDeliverer:
-    """The read side of deliveries in a worker process: the handler's end is the outcome."""
+    """The read side of a delivery in a worker process: the handler's end is the outcome."""
+
+    def __init__(self, *, is_last: bool) -> None:
+        self._is_last = is_last
+
+    def is_last(self, _: int) -> bool:
+        """Return what the owner of the queue has said."""
+        return self._is_last
 
     def _refuse(self, *_: object) -> NoReturn:
         raise UsageError(
             "in a worker process a message is settled by its handler: return, or raise Reject(reason) or Retry(delay)"
         )
 
-    ack = nack = reject = park = release = extend = is_last = redacted = _refuse
+    ack = nack = reject = park = release = extend = redacted = _refuse
 
 
 class _Worker:
@@ -57,8 +64,8 @@ class _Worker:
 
     def work(self, task: Task) -> Settlement | None:
         """Handle one message."""
-        number, record, delivery_count = task
-        delivery: Delivery[Any] = Delivery(_RefusingDeliverer(), record, delivery_count)
+        number, record, delivery_count, is_last = task
+        delivery: Delivery[Any] = Delivery(_RefusingDeliverer(is_last=is_last), record, delivery_count)
         try:
             delivery.body = self._decoder(number, delivery.stored_headers)(delivery.payload)
         except SerializationError as error:

@@ -92,7 +92,7 @@ class WorkerProcess:
 
     def handle(self, job_number: int, delivery: Delivery) -> Settlement | None:
         """Have a message worked on; raises WorkerDiedError if the process did not survive that."""
-        task: Task = (job_number, delivery.record, delivery.delivery_count)
+        task: Task = (job_number, delivery.record, delivery.delivery_count, delivery.is_last)
         with suppress(BrokenPipeError, ConnectionResetError):  # then there will be no answer either
             self._pipe.send(task)
         answer = self._answer(f"while it handled offset {delivery.offset}")
