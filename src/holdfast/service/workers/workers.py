@@ -14,12 +14,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError, Empty, UsageError
+from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.consumer import Consumer, name_of
-from holdfast.service.workers.engine import Engine
+from holdfast.service.workers.engine import Engine, Handle
 from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.job import Job
 from holdfast.service.workers.processes.worker_role import is_worker_process
+from holdfast.service.workers.settlement import Settlement
 from holdfast.service.workers.supply import Supply
 
 if TYPE_CHECKING:
@@ -38,6 +40,29 @@ one that another thread got, or that came just before the wait, is handled when 
 
 _KILLED_SECONDS = 10.0
 """How long threads have to notice that their worker processes were killed."""
+
+
+class _Handling:
+    """A handler that tells whether it runs."""
+
+    def __init__(self, queue_name: str, handle: Handle) -> None:
+        self.queue_name = queue_name
+        self._handle = handle
+        self._threads: set[int] = set()
+
+    def __call__(self, delivery: Delivery[Any]) -> Settlement | None:
+        thread = threading.get_ident()
+        self._threads.add(thread)
+        try:
+            return self._handle(delivery)
+        finally:
+            self._threads.discard(thread)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a thread has not returned from it."""
+        return bool(self._threads)
+
 
 OpenQueue = Callable[[Consumer], TypedQueue[Any]]
 
@@ -155,9 +180,13 @@ class Workers:
         consumers = list(self._consumers.values())
         jobs = [self._job(consumer) for consumer in consumers]
         with _pools(consumers, [job for job, _ in jobs], processes) as pools:
+            handlings = [
+                _Handling(job.queue_name, job.handle if pool is None else partial(pool[0].handle, pool[1]))
+                for (job, _), pool in zip(jobs, pools, strict=True)
+            ]
             engines = [
-                self._engine(consumer, job, queue, pool)
-                for consumer, (job, queue), pool in zip(consumers, jobs, pools, strict=True)
+                self._engine(queue, handling, consumer.concurrency, pool)
+                for consumer, (_, queue), handling, pool in zip(consumers, jobs, handlings, pools, strict=True)
             ]
             with _signals_heard(self._commands):
                 try:
@@ -165,6 +194,11 @@ class Workers:
                         engine.start()
                     logger.info("handling %s", ", ".join(engine.name for engine in engines))
                     self._wait(engines, pools, grace_seconds)
+                    for each in handlings:
+                        if each.is_running:
+                            logger.warning(
+                                "%s: a handler still runs, and its message may be handled twice", each.queue_name
+                            )
                 finally:  # also if a thread could not be started
                     for engine in engines:
                         engine.stop()
@@ -184,20 +218,11 @@ class Workers:
         return Job(queue.name, consumer.handler, consumer.takes_delivery, consumer.retry, queue.codec), queue
 
     def _engine(
-        self, consumer: Consumer, job: Job, queue: TypedQueue[Any], pooled: tuple[WorkerPool, int, int] | None
+        self, queue: TypedQueue[Any], handle: Handle, concurrency: int, pooled: tuple[WorkerPool, int, int] | None
     ) -> Engine:
+        supply = Supply(queue, is_decoded=pooled is None)
         look = partial(self._commands.put, _LOOK)
-        if pooled is None:
-            return Engine(queue.name, Supply(queue, is_decoded=True), job.handle, consumer.concurrency, look, self)
-        pool, number, size = pooled
-        return Engine(
-            queue.name,
-            Supply(queue, is_decoded=False),
-            lambda delivery: pool.handle(number, delivery),
-            size,
-            look,
-            self,
-        )
+        return Engine(queue.name, supply, handle, concurrency if pooled is None else pooled[2], look, self)
 
     def _wait(
         self, engines: Sequence[Engine], pools: Sequence[tuple[WorkerPool, int, int] | None], grace_seconds: float
@@ -223,9 +248,6 @@ class Workers:
                 for pooled in pools:
                     if pooled is not None:
                         pooled[0].stop()
-        for engine in engines:
-            if not engine.is_over:
-                logger.warning("%s: a handler still runs, and its message may be handled twice", engine.name)
 
     def _kill(self, engines: Sequence[Engine], pools: Sequence[tuple[WorkerPool, int, int] | None]) -> None:
         """End worker processes that still work; the threads that wait for them give their messages back."""

@@ -112,6 +112,23 @@ def test_a_handler_that_outlasts_its_grace_may_run_twice(tmp_path: Path, caplog:
     assert counts(tmp_path) == [1]
 
 
+@pytest.mark.parametrize("is_idle", [True, False], ids=["idle", "behind a message"])
+def test_without_a_grace_no_handler_is_said_to_run_if_none_does(
+    service: QueueService, caplog: pytest.LogCaptureFixture, *, is_idle: bool
+) -> None:
+    """The threads of consumers need a moment to end, also those that wait for a message."""
+    begun = threading.Event()
+    orders = service.queue("orders", type=int)
+    service.consumer("orders", concurrency=4)(lambda order: begun.set())
+    with running(service, grace_seconds=0):
+        wait_until(lambda: any(each.name == "holdfast-orders-4" for each in threading.enumerate()))
+        if not is_idle:
+            orders.put(1)
+            assert begun.wait(SECONDS)
+            wait_until(lambda: orders.stats().depth == 0)
+    assert "a handler still runs" not in caplog.text
+
+
 def test_a_handler_that_ends_behind_its_grace_is_acknowledged_while_the_queue_is_open(service: QueueService) -> None:
     """The message stays its own for as long."""
     begun, go_on = threading.Event(), threading.Event()
