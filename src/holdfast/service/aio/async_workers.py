@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -92,19 +92,22 @@ class AsyncWorkers:
             raise ConfigError(f"grace_seconds is a number of seconds from 0 on, not {grace_seconds!r}")
         if not self._consumers and not self._others.consumers:
             raise UsageError("this service has no consumers: register handlers with @service.consumer(queue)")
+        over: Future[None] = Future()
         with self._lock:
-            if self._loop is not None:
+            if self._loop is not None and not self._loop.is_closed():
                 raise UsageError("the consumers of this service run already: stop() them first")
-            self._loop, self._stop, self._over = asyncio.get_running_loop(), asyncio.Event(), Future()
+            self._loop, self._stop, self._over = asyncio.get_running_loop(), asyncio.Event(), over
             if self._is_stop_wanted:
                 self._stop.set()
         try:
             await self._run(self._stop, grace_seconds)
         finally:
+            then = None
             with self._lock:
-                self._loop, self._is_stop_wanted = None, False
-                then, self._then = self._then, None
-            self._over.set_result(None)
+                if self._over is over:  # else its loop was closed with it unfinished, and another one runs
+                    self._loop, self._is_stop_wanted = None, False
+                    then, self._then = self._then, None
+            over.set_result(None)
             if then is not None:
                 await then()
 
@@ -114,8 +117,11 @@ class AsyncWorkers:
             loop, stop = self._loop, self._stop
             self._is_stop_wanted = True
         if loop is not None:
-            with suppress(RuntimeError):  # that loop is closed
+            try:
                 loop.call_soon_threadsafe(stop.set)
+            except RuntimeError:  # that loop is closed: only its thread may still run
+                if self._others.is_running:
+                    self._others.stop()
 
     async def close(self, then: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Stop, and wait until :meth:`run` has returned.

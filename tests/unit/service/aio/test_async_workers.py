@@ -1,6 +1,7 @@
 """Consumers of a service for asyncio: handlers in tasks, and in threads; how they fail, and how they stop."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -589,3 +590,42 @@ async def test_run_does_nothing_in_a_worker_process(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(async_workers, "is_worker_process", lambda: True)
     async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
         await service.run()
+
+
+def test_consumers_run_again_though_the_loop_of_the_run_before_was_closed(tmp_path: Path) -> None:
+    """Its run() never returned; what is left of it ends late, and changes nothing of the next one."""
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
+    handled: list[int] = []
+
+    @service.consumer("numbers")
+    async def handle(number: int) -> None:
+        handled.append(number)
+
+    @service.consumer("others")
+    def handle_others(number: int) -> None:
+        handled.append(number)
+
+    async def begin() -> "asyncio.Task[None]":
+        run = asyncio.create_task(service.run())
+        await until(lambda: len(service.queues) == 2 and service.sync.workers.is_running)
+        return run
+
+    loop = asyncio.new_event_loop()
+    left = [loop.run_until_complete(begin())]
+    loop.close()
+    service.stop()
+    wait_until(lambda: not service.sync.workers.is_running)
+
+    async def run_again() -> None:
+        await service.run()  # which was stopped before it began
+        async with running(service) as run:
+            await until(lambda: service.sync.workers.is_running)
+            left.clear()
+            gc.collect()
+            for name in ("numbers", "others"):
+                await service.queues[name].put(1)
+            await until(lambda: handled == [1, 1])
+            assert not run.done()
+        await service.close()
+
+    asyncio.run(run_again())
