@@ -103,12 +103,7 @@ class AsyncQueueService:
     async def delete_queue(self, name: str) -> None:
         """Delete a queue with all of its messages, for good; as :meth:`QueueService.delete_queue`."""
         self._workers.check_unhandled(name)
-        queue = self.sync.queues.get(name)
-        await self._threads.run_patiently(self.sync.delete_queue, name)
-        with self._lock:
-            opened = self._queues.pop(queue, None) if queue is not None else None
-        if opened is not None:
-            opened.takes.close()
+        await self._threads.run_patiently(self._delete_queue, name)
 
     async def adopt(self, path: str | os.PathLike[str], *, name: str | None = None) -> AsyncQueue[Any]:
         """Take over the queue of a node that died; as :meth:`QueueService.adopt`."""
@@ -255,6 +250,15 @@ class AsyncQueueService:
 
     def __repr__(self) -> str:
         return f"<Async{repr(self.sync)[1:]}"
+
+    def _delete_queue(self, name: str) -> None:
+        """Delete it in a thread: its takes may be in a decoder, and are waited for."""
+        queue = self.sync.queues.get(name)
+        self.sync.delete_queue(name)
+        with self._lock:
+            opened = self._queues.pop(queue, None) if queue is not None else None
+        if opened is not None:
+            opened.takes.close()
 
     async def _make_engine(self, consumer: Consumer) -> AsyncEngine:
         queue = self._of(await self._threads.run_patiently(self.sync.open_for, consumer))

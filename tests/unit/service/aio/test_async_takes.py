@@ -313,3 +313,35 @@ def test_a_message_that_comes_for_a_task_of_a_closed_loop_is_given_back(tmp_path
     message.ack()
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # that its loop was closed is what this is about
     asyncio.run(service.close())
+
+
+@in_a_loop
+async def test_deleting_a_queue_does_not_make_the_loop_wait_for_a_decoder(tmp_path: Path) -> None:
+    """That works for a task that takes just now."""
+    begun, go_on = threading.Event(), threading.Event()
+    was_told: list[bool] = []
+
+    class Slow:
+        name = "slow"
+        content_type = "application/x-slow"
+
+        def encode(self, body: object) -> bytes:
+            return str(body).encode()
+
+        def decode(self, payload: bytes, _: type | None) -> object:
+            begun.set()
+            was_told.append(go_on.wait(5))
+            return payload.decode()
+
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False, serializers=[Slow()]) as service:
+        words = await service.queue("words", type=str, serializer="slow")
+        await words.put("one")
+        task = asyncio.create_task(words.receive())
+        await until(begun.is_set)
+        deleting = asyncio.create_task(service.delete_queue("words"))
+        await until(lambda: not (tmp_path / "words").exists())
+        await asyncio.sleep(0.2)
+        go_on.set()
+        await deleting
+        await asyncio.wait([task])
+        assert was_told == [True]
