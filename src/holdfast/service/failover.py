@@ -152,7 +152,10 @@ class FailoverSource:
             self._adopted.remove(adopted)
         if queue is not None:
             logger.warning("finished %s, which was taken over", adopted.path)
-            queue.close()
+            try:
+                queue.close()
+            except StorageError as error:  # no reason to stop taking from the queue itself
+                logger.error("cannot close %s, which was taken over: %s", adopted.path, error)
 
     # -- Taking ------------------------------------------------------------------------------------------------------
 

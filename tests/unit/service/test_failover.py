@@ -111,6 +111,30 @@ def test_a_queue_is_let_go_of_when_it_is_finished_and_taken_over_again(service: 
     assert bodies_of(orders, 1) == ["b"]
 
 
+def test_a_disk_that_fails_when_a_finished_queue_is_closed_stops_no_take(
+    service: QueueService, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged; the messages of the queue itself come as before."""
+    path = leave_behind(elsewhere, 1)
+    orders = service.queue("orders", type=int)
+    service.adopt(path)
+    (_, adopted) = orders.failover.queues
+    close = adopted.close
+
+    def fail() -> None:
+        close()
+        raise StorageError("the disk of the dead node is gone")
+
+    monkeypatch.setattr(adopted, "close", fail)
+    assert bodies_of(orders, 1) == [1]
+    while orders.failover.paths:
+        with pytest.raises(Empty):
+            orders.receive(timeout=0.02)
+    orders.put(2)
+    assert bodies_of(orders, 1) == [2]
+    assert f"cannot close {path}, which was taken over: the disk of the dead node is gone" in caplog.text
+
+
 def test_a_node_that_lives_is_left_alone_until_it_dies(service: QueueService, elsewhere: Path) -> None:
     """It holds its locks; when they are free, a consumer that waits already is given what is left."""
     with QueueService(elsewhere, mode="exclusive", catalog=False) as node:
