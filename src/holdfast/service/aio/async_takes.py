@@ -24,6 +24,9 @@ from holdfast.threads import join_thread, no_thread_error, start_thread
 
 Taken = TypeVar("Taken")
 
+NEW_MAX = 1_000
+"""Takes that the thread has not seen while it waits: then it looks, and drops those that were called off."""
+
 
 class Take(Generic[Taken]):
     """A take of one task.
@@ -189,7 +192,8 @@ class Takes:
                 raise no_thread_error(f"waiting for messages of {self._name!r}")
             self._new.append(wanted)
             self._condition.notify()
-        if self._is_watching and self._is_pressing(wanted):  # behind the append: see _sleep
+            is_crowded = len(self._new) > NEW_MAX
+        if self._is_watching and (is_crowded or self._is_pressing(wanted)):  # behind the append: see _sleep
             self._source.wake()
 
     def _is_pressing(self, wanted: Take[Any]) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import ClosedError, Empty, LeaseExpiredError
 from holdfast.errors import HoldfastError
+from holdfast.service.aio import async_takes
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.aio.async_takes import Take, Takes
@@ -313,6 +314,23 @@ def test_a_message_that_comes_for_a_task_of_a_closed_loop_is_given_back(tmp_path
     message.ack()
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # that its loop was closed is what this is about
     asyncio.run(service.close())
+
+
+@in_a_loop
+async def test_takes_that_were_called_off_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an idle queue nothing else wakes the thread that could drop them."""
+    monkeypatch.setattr(async_takes, "NEW_MAX", 10)
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        first = asyncio.create_task(numbers.receive())
+        await until(lambda: waiting_count(numbers) == 1)
+        for _ in range(100):
+            task = asyncio.create_task(numbers.receive())
+            await turns(1)
+            task.cancel()
+        await until(lambda: len(numbers.takes._new) <= 11)
+        await numbers.put(1)
+        assert (await first).body == 1
 
 
 @in_a_loop
