@@ -173,3 +173,5 @@ class Settler:
                     for delivery in batch:
                         with suppress(LeaseError):
                             delivery.release()
+        for delivery in deliveries:
+            delivery.is_open = False

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Empty
+from holdfast import Empty, StorageError
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.queue_service import QueueService
 from holdfast.service.workers import intake as workers_intake
 from holdfast.service.workers import settler as workers_settler
 from holdfast.service.workers.intake import BATCH_MAX, BUFFER_SECONDS, Intake
 from holdfast.service.workers.settler import UNSETTLED_MAX, Settler
+from support.builders.handles import handle_of
 from support.processes.threads import wait_until
 from support.service.consumers import SECONDS, running
 
@@ -169,3 +170,24 @@ def test_one_stale_delivery_keeps_no_other_from_being_given_back(
     assert orders.stats().in_flight == 0
     again = [orders.receive(timeout=0) for _ in range(3)]
     assert sorted((each.body, each.delivery_count) for each in again) == [(1, 1), (2, 2), (3, 1)]
+
+
+def test_what_cannot_be_given_back_comes_again_when_its_lease_runs_out(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is marked as open until then, so its lease would never end while this process lives."""
+    monkeypatch.setattr(workers_settler, "start_thread", lambda *_: None)
+    orders = service.queue("orders", type=int)
+    orders.put(1)
+    deliveries = orders.receive_many(1)
+    deliveries[0].is_open = True
+    monkeypatch.setattr(handle_of(orders.raw).require_read_side(), "release", refuse)
+    settler = Settler("orders", never, lambda: None)
+    settler.start()
+    settler.release(deliveries[:])
+    assert (deliveries[0].is_open, deliveries[0].is_settled) == (False, False)
+
+
+def refuse(*_: object) -> None:
+    """Fail, as a disk does."""
+    raise StorageError("the disk has failed")
