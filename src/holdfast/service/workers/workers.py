@@ -41,6 +41,8 @@ one that another thread got, or that came just before the wait, is handled when 
 _KILLED_SECONDS = 10.0
 """How long threads have to notice that their worker processes were killed."""
 
+OpenQueue = Callable[[Consumer], TypedQueue[Any]]
+
 
 class _Handling:
     """A handler that tells whether it runs."""
@@ -62,9 +64,6 @@ class _Handling:
     def is_running(self) -> bool:
         """Whether a thread has not returned from it."""
         return bool(self._threads)
-
-
-OpenQueue = Callable[[Consumer], TypedQueue[Any]]
 
 
 class Workers:
