@@ -9,12 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
-from holdfast.errors import ClosedError, HoldfastError, ShutDown
+from holdfast.errors import ClosedError, HoldfastError, RetryableError, ShutDown
 from holdfast.queue.consumer.draining import log_left
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.aio.async_delivery import AsyncDelivery
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_threads import Threads
+from holdfast.service.workers import patience
 from holdfast.service.workers.consumer import Consumer, name_of
 from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.settle_failed import settle_failed
@@ -133,12 +134,24 @@ class AsyncEngine:
             self._fail(error)
 
     async def _work_on_next(self, task: asyncio.Task[None]) -> None:
-        delivery = (await self._queue.receive()).sync
+        delivery = await self._receive()
         self._in_hand[task] = delivery
         try:
             await self._handle(delivery, task)
         finally:
             del self._in_hand[task]
+
+    async def _receive(self) -> Delivery[Any]:
+        """Take a message; an owner that does not answer is asked again each second, as by ``patiently``."""
+        is_logged = False
+        while True:
+            try:
+                return (await self._queue.receive()).sync
+            except RetryableError as error:
+                if not is_logged:
+                    logger.error("%s: trying again each second: %s", self._queue.name, error)
+                is_logged = True
+            await asyncio.sleep(patience.RETRY_SECONDS)  # a stop cancels it
 
     async def _is_called_off(self, task: asyncio.Task[None]) -> bool:
         """Whether a task that was cancelled is to end; a handler can cancel its task too, which is a fault of its own.

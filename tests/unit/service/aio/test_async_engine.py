@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Delivery
+from holdfast import Delivery, RetryableError
 from holdfast.service.aio.async_delivery import AsyncDelivery
 from holdfast.service.aio.async_service import AsyncQueueService
+from holdfast.service.workers import patience
 from holdfast.service.workers.settler import Settler
 from support.processes.loops import in_a_loop, turns, until
 
@@ -192,3 +193,38 @@ async def test_a_message_whose_lease_ran_out_before_its_handler_could_begin_is_s
         await numbers.put(1)
         await service.run()
         assert settled == [False]
+
+
+@in_a_loop
+async def test_an_owner_that_does_not_answer_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That is logged once, and no consumer ends; a stop waits for no owner."""
+    monkeypatch.setattr(patience, "RETRY_SECONDS", 0.001)
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        receive, handled, count = numbers.receive, asyncio.Event(), 0
+
+        async def refuse_or_receive() -> AsyncDelivery[int]:
+            nonlocal count
+            count += 1
+            if handled.is_set() or count < 3:
+                monkeypatch.setattr(patience, "RETRY_SECONDS", 3600 if handled.is_set() else 0)
+                raise RetryableError("the owner has not answered within 30 s: try again")
+            return await receive()
+
+        monkeypatch.setattr(numbers, "receive", refuse_or_receive)
+
+        @service.consumer(numbers)
+        async def handle(number: int) -> None:
+            handled.set()
+
+        await numbers.put(1)
+        run = asyncio.create_task(service.run())
+        await handled.wait()
+        await until(lambda: count == 4)
+        service.stop()
+        await run
+        assert (await numbers.stats()).depth == 0
+        assert caplog.text.count("numbers: trying again each second: the owner") == 2
+        assert "cannot continue" not in caplog.text
