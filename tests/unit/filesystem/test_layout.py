@@ -243,6 +243,35 @@ def test_what_has_lost_its_identity_is_a_queue_still(parts: LogParts) -> None:
     assert not is_queue(parts.storage, parts.directory.root)
 
 
+def test_data_files_alone_are_those_of_a_queue(parts: LogParts) -> None:
+    """As if only these came out of a backup: a new queue over them would call them foreign."""
+    parts.data_file([])
+    parts.storage.remove(parts.directory.identity)
+    for name in parts.storage.list(parts.directory.groups):
+        parts.storage.remove(parts.directory.groups / name)
+    parts.storage.remove_directory(parts.directory.groups)
+    assert is_queue(parts.storage, parts.directory.root)
+    with pytest.raises(CorruptionError, match=r"no queue\.json"):
+        open_directory(parts.storage, parts.directory.root, create=True)
+
+
+def test_a_queue_that_is_made_at_this_moment_has_not_lost_its_identity(parts: LogParts) -> None:
+    """It had none when its names were listed; then it got that, and its first data file."""
+    identity = parts.storage.tree()[parts.directory.identity]
+    parts.storage.remove(parts.directory.identity)
+    parts.data_file([])
+    list_names = parts.storage.list
+
+    def list_and_make(path: Path) -> list[str]:
+        names = list_names(path)
+        if path == parts.directory.root and "queue.json" not in names:
+            put(parts.storage, parts.directory.identity, identity)
+        return names
+
+    parts.storage.list = list_and_make  # type: ignore[method-assign]
+    assert open_directory(parts.storage, parts.directory.root, create=False)[1:] == (parts.queue_id, False)
+
+
 def test_a_damaged_identity_is_not_guessed_past_a_data_file_of_a_newer_version(parts: LogParts) -> None:
     """That version knows what it is; here it would be written in the old way."""
     parts.data_file([])

@@ -372,6 +372,8 @@ def open_directory(
     try:
         names = _look_at_root(storage, root, writable=writable)
         is_lost = names is not None and "queue.json" not in names and _is_used(storage, directory, names)
+        if is_lost and "queue.json" in (again := storage.list(root)):  # another process has made it meanwhile
+            names, is_lost = again, False
         if is_lost and not is_rebuilt:
             raise CorruptionError(
                 f"{root} has the files of a queue, but no queue.json: restore that file, or rebuild it without its "
@@ -409,23 +411,23 @@ def _look_at_root(storage: Storage, root: Path, *, writable: bool) -> list[str] 
 
 def is_queue(storage: Storage, root: Path) -> bool:
     """Whether a directory is a queue, also one that has lost its ``queue.json``; False if it cannot be read."""
-    try:
+    with suppress(OSError):
         names = storage.list(root)
         return "queue.json" in names or _is_used(storage, queue_directory(root), names)
-    except OSError:
-        return False
+    return False
 
 
 def _is_used(storage: Storage, directory: QueueDirectory, names: list[str]) -> bool:
     """Whether a directory has files that a queue gets only once it has its ``queue.json``."""
     if not _TOP_LEVEL.issuperset(names):
         return False
-    waits = list_segments(storage, directory) or list_batch_files(storage, directory)
-    if waits or directory.write_mark.name in names:
+    if directory.write_mark.name in names or list_segments(storage, directory) or list_batch_files(storage, directory):
         return True
     with suppress(*MISSING):  # another process is making it, or removes it
-        groups = any(not name.startswith(".") for name in storage.list(directory.groups))
-        return groups or bool(list_data_files(storage, directory))
+        if list_data_files(storage, directory):
+            return True
+    with suppress(*MISSING):
+        return any(not name.startswith(".") for name in storage.list(directory.groups))
     return False
 
 
