@@ -131,7 +131,7 @@ def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reaso
     """Return a group whose ``group.json`` is damaged or lost: its position files hold its id and its progress.
 
     There are files of several lives after a seek, also after one that was cut off. Which life counted is not known: the
-    one that has finished least skips no message.
+    one that has finished least skips no message if the others have finished all that it has.
     """
     path = directory.group(name)
     lives: dict[bytes, bytes] = {}  # ids of the group, the latest one last, and the queue's

@@ -49,7 +49,7 @@ BATCH_MAX = 16
 """Messages that are taken ahead for each thread at most: a larger batch costs hardly less for each."""
 
 IDLE_SECONDS = 1.0
-"""Messages that were taken ahead, and of which none was begun for so long, are given back."""
+"""If none of the messages that were taken ahead is begun for so long, they are given back."""
 
 _ROOM_SECONDS = 1.0
 """How long to wait for acknowledgements before looking whether to stop."""
