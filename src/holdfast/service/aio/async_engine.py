@@ -18,7 +18,7 @@ from holdfast.service.aio.async_threads import Threads
 from holdfast.service.workers import patience
 from holdfast.service.workers.consumer import Consumer, name_of
 from holdfast.service.workers.handled_by import handled_by
-from holdfast.service.workers.settle_failed import settle_failed
+from holdfast.service.workers.settle_failed import note_left, report_failed, settle_failed
 from holdfast.service.workers.settlement import RELEASE, Settlement, check_result, settlement_of
 from holdfast.service.workers.settler import Settler
 
@@ -170,15 +170,42 @@ class AsyncEngine:
             return
         settlement = await self._call(delivery, task)
         if settlement is not None:
-            await self._threads.run(settle_failed, self._queue.name, settlement, delivery)
+            report_failed(self._queue.name, settlement, delivery)
+            await self._settle(
+                partial(settle_failed, self._queue.name, settlement, delivery, patience.AT_ONCE), delivery
+            )
         elif delivery.delivery_count > 1:  # before the next one, which may be the one that kills this process each time
-            await self._threads.run(self._settler.acknowledge, (delivery,))
+            await self._settle(partial(self._settler.acknowledge, (delivery,), patience.AT_ONCE), delivery)
         else:
             try:
                 while not self._settler.wait_for_space(0):
                     await asyncio.sleep(_ROOM_SECONDS)
             finally:  # also if it is cancelled: its work is done
                 self._settler.add(delivery)
+
+    async def _settle(self, settle: Callable[[], None], delivery: Delivery[Any]) -> None:
+        """Settle a message; an owner that does not answer is asked again each second, until a stop.
+
+        No thread waits for it meanwhile: all queues of the service share them.
+        """
+        is_logged = False
+        while True:
+            try:
+                return await self._threads.run(settle)
+            except RetryableError as error:
+                if self._stop.is_set():
+                    note_left(self._queue.name, delivery, error)
+                    return
+                if not is_logged:
+                    logger.error("%s: trying again each second: %s", self._queue.name, error)
+                is_logged = True
+            delivery.is_open = True
+            try:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), patience.RETRY_SECONDS)
+            except BaseException:
+                delivery.is_open = False
+                raise
 
     async def _call(self, delivery: Delivery[Any], task: asyncio.Task[None]) -> Settlement | None:
         """Call the handler; None if it has returned, and the message is done."""

@@ -9,12 +9,12 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, RetryableError
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.workers.handled_by import handled_by
 from holdfast.service.workers.intake import Intake, Source
-from holdfast.service.workers.settle_failed import settle_failed
-from holdfast.service.workers.settlement import Settlement
+from holdfast.service.workers.settle_failed import note_left, report_failed, settle_failed
+from holdfast.service.workers.settlement import RELEASE, Settlement
 from holdfast.service.workers.settler import Settler
 from holdfast.threads import no_thread_error, start_thread
 
@@ -129,12 +129,25 @@ class Engine:
                 delivery.is_open = False  # it comes again when its lease runs out
                 raise
             intake.note_seconds(perf_counter() - started)
-            if settlement is not None:
-                settle_failed(self.name, settlement, delivery)
-            elif delivery.delivery_count == 1:
+            if settlement is None and delivery.delivery_count == 1:
                 done(delivery)
-            else:  # before the next one is begun, which may be the one that kills this process each time
-                self._settler.acknowledge((delivery,))
+            elif settlement is not None and settlement.verb == RELEASE:
+                self._settler.release((delivery,))
+            else:
+                self._settle(settlement, delivery)
+
+    def _settle(self, settlement: Settlement | None, delivery: Delivery[Any]) -> None:
+        """Settle a message that failed or came again, at once; a stop ends the wait for an owner that does not answer."""
+        try:
+            if (
+                settlement is None
+            ):  # before the next one is begun, which may be the one that kills this process each time
+                self._settler.acknowledge((delivery,), self._intake.stopped)
+                return
+            report_failed(self.name, settlement, delivery)
+            settle_failed(self.name, settlement, delivery, self._intake.stopped)
+        except RetryableError as error:
+            note_left(self.name, delivery, error)
 
     def _end(self) -> None:
         with suppress(HoldfastError):  # it was closed meanwhile

@@ -69,6 +69,11 @@ class Intake:
         How many threads there are.
     settler : Settler
         Acknowledges; if it does not keep up, nothing is taken.
+
+    Attributes
+    ----------
+    stopped : Event
+        Set when it hands out no more.
     """
 
     def __init__(self, source: Source, thread_count: int, settler: Settler) -> None:
@@ -79,13 +84,13 @@ class Intake:
         self._seen: tuple[Delivery[Any] | None, float] = (None, 0.0)  # the first one, and since when; the settler's
         self._taking = threading.Lock()
         self._seconds: float | None = None
-        self._stopped = threading.Event()
+        self.stopped = threading.Event()
         self._is_drained = False
 
     @property
     def is_stopped(self) -> bool:
         """Whether it hands out no more."""
-        return self._stopped.is_set()
+        return self.stopped.is_set()
 
     def next(self) -> Delivery[Any] | None:
         """Return the next message, once there is one; None if there will be none any more."""
@@ -103,7 +108,7 @@ class Intake:
 
     def stop(self) -> None:
         """Hand out no more, and give messages that were not begun back, uncounted; waits for no owner."""
-        self._stopped.set()
+        self.stopped.set()
         self._source.wake()
         self.give_back()
 
@@ -130,7 +135,7 @@ class Intake:
                 if not self._settler.wait_for_space(_ROOM_SECONDS):
                     continue
                 try:
-                    taken = patiently(self._take_or_wait, self._settler.name, self._stopped)
+                    taken = patiently(self._take_or_wait, self._settler.name, self.stopped)
                 except ShutDown:  # for this thread: one with a longer handler may still give its message back
                     self._is_drained = True
                     break

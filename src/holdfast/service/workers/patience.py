@@ -15,6 +15,11 @@ logger = logging.getLogger("holdfast")
 
 RETRY_SECONDS = 1.0
 
+AT_ONCE = threading.Event()
+"""Ends the wait of a call before it begins: one try is made."""
+
+AT_ONCE.set()
+
 
 def patiently(call: Callable[[], Result], name: str, stopped: threading.Event) -> Result:
     """Return what ``call()`` returns; if it raises RetryableError, try again each second until ``stopped`` is set.
@@ -38,4 +43,5 @@ def patiently(call: Callable[[], Result], name: str, stopped: threading.Event) -
             if not is_logged:
                 logger.error("%s: trying again each second: %s", name, error)
                 is_logged = True
-        stopped.wait(RETRY_SECONDS)
+            if stopped.wait(RETRY_SECONDS):
+                raise

@@ -14,26 +14,28 @@ from holdfast.service.workers.settlement import NACK, Settlement, carry_out
 
 logger = logging.getLogger("holdfast")
 
-_NEVER = threading.Event()
-"""Only the closing of its queue ends the wait for an owner that does not answer."""
 
-
-def settle_failed(queue_name: str, settlement: Settlement, delivery: Delivery[Any]) -> None:
+def settle_failed(queue_name: str, settlement: Settlement, delivery: Delivery[Any], stopped: threading.Event) -> None:
     """Settle by the outcome, unless the handler has settled its message itself, or a transaction will.
 
-    One that is not settled here, or by the transaction, comes again when its lease runs out.
+    An owner that does not answer is asked again until ``stopped`` is set; then RetryableError comes out. A message that
+    is not settled here, or by the transaction, comes again when its lease runs out.
     """
     try:
-        _report(queue_name, settlement, delivery)
         if not delivery.is_settled and delivery.holder is None:
-            patiently(partial(carry_out, settlement, delivery), queue_name, _NEVER)
+            patiently(partial(carry_out, settlement, delivery), queue_name, stopped)
     except (LeaseError, ClosedError) as error:
-        logger.warning("%s: offset %d may come again: %s", queue_name, delivery.offset, error)
+        note_left(queue_name, delivery, error)
     finally:
         delivery.is_open = False
 
 
-def _report(queue_name: str, settlement: Settlement, delivery: Delivery[Any]) -> None:
+def note_left(queue_name: str, delivery: Delivery[Any], error: BaseException) -> None:
+    """Log that a message could not be settled."""
+    logger.warning("%s: offset %d may come again: %s", queue_name, delivery.offset, error)
+
+
+def report_failed(queue_name: str, settlement: Settlement, delivery: Delivery[Any]) -> None:
     """Log that a message failed and comes again; a dead letter is logged by its queue."""
     if settlement.verb != NACK or delivery.is_last:
         return

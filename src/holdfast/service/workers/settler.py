@@ -86,31 +86,31 @@ class Settler:
         if self._is_asleep:
             self._wake.set()
 
-    def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+    def acknowledge(self, deliveries: Sequence[Delivery], stopped: threading.Event) -> None:
         """Acknowledge at once those that are not settled and not in a transaction.
 
-        One that is stale keeps no other from it. An owner that does not answer is asked again, until :meth:`end`.
+        One that is stale keeps no other from it. An owner that does not answer is asked again until ``stopped`` is set.
         Raises what makes acknowledging impossible. One that is not settled here, or by its transaction, comes again
         when its lease runs out.
         """
         try:
             for batch in by_queue(deliveries):
-                self._acknowledge_batch(batch)
+                self._acknowledge_batch(batch, stopped)
         finally:
             for delivery in deliveries:
                 delivery.is_open = False
 
-    def _acknowledge_batch(self, batch: DeliveryBatch) -> None:
+    def _acknowledge_batch(self, batch: DeliveryBatch, stopped: threading.Event) -> None:
         try:
-            patiently(batch.ack, self.name, self._ending)
+            patiently(batch.ack, self.name, stopped)
         except (LeaseError, ClosedError):
             for delivery in batch:
                 if delivery.holder is None and (delivery.has_expired or not delivery.is_settled):
-                    self._acknowledge_alone(delivery)
+                    self._acknowledge_alone(delivery, stopped)
 
-    def _acknowledge_alone(self, delivery: Delivery) -> None:
+    def _acknowledge_alone(self, delivery: Delivery, stopped: threading.Event) -> None:
         try:
-            patiently(delivery.ack, self.name, self._ending)
+            patiently(delivery.ack, self.name, stopped)
         except (LeaseError, ClosedError) as error:
             logger.warning("%s: offset %d was handled, and may come again: %s", self.name, delivery.offset, error)
 
@@ -159,7 +159,7 @@ class Settler:
                 delivery.is_open = False  # they come again
             return
         try:
-            self.acknowledge(deliveries)
+            self.acknowledge(deliveries, self._ending)
         except BaseException as error:
             self._has_failed = True
             self._on_failure(error)

@@ -11,8 +11,10 @@ import pytest
 from holdfast import Delivery, RetryableError
 from holdfast.service.aio.async_delivery import AsyncDelivery
 from holdfast.service.aio.async_service import AsyncQueueService
+from holdfast.service.aio.async_threads import THREADS_MAX
 from holdfast.service.workers import patience
 from holdfast.service.workers.settler import Settler
+from support.builders.handles import handle_of
 from support.processes.loops import in_a_loop, turns, until
 
 
@@ -65,9 +67,9 @@ async def test_a_redelivered_message_is_acknowledged_before_the_next_one_begins(
     """Which may be the one that kills this process each time: its neighbours would become dead letters with it."""
     acknowledge = Settler.acknowledge
 
-    def acknowledge_slowly(settler: Settler, deliveries: Sequence[Delivery]) -> None:
+    def acknowledge_slowly(settler: Settler, deliveries: Sequence[Delivery], stopped: threading.Event) -> None:
         time.sleep(0.05)
-        acknowledge(settler, deliveries)
+        acknowledge(settler, deliveries, stopped)
 
     monkeypatch.setattr(Settler, "acknowledge", acknowledge_slowly)
     async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
@@ -228,3 +230,41 @@ async def test_an_owner_that_does_not_answer_is_asked_again(
         assert (await numbers.stats()).depth == 0
         assert caplog.text.count("numbers: trying again each second: the owner") == 2
         assert "cannot continue" not in caplog.text
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+@in_a_loop
+async def test_an_owner_that_does_not_answer_keeps_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    """All queues of the service share them: it is the tasks that wait, until it answers or a stop comes."""
+    count = THREADS_MAX + 1
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int, backoff=[])
+        others = await service.queue("others", type=int)
+        seen: list[Delivery[int]] = []
+
+        @service.consumer(numbers, concurrency=count)
+        async def handle(number: int, delivery: AsyncDelivery[int]) -> None:
+            seen.append(delivery.sync)
+            if verb == "nack":
+                raise ValueError("not yet")
+
+        def refuse(*_: object, **__: object) -> None:
+            raise RetryableError("the owner has not answered within 30 s: try again")
+
+        await numbers.put_many(range(count))
+        for each in numbers.sync.receive_many(count, timeout=0):
+            each.nack(delay=0)
+        monkeypatch.setattr(patience, "RETRY_SECONDS", 0.01)
+        monkeypatch.setattr(handle_of(numbers.sync.raw).require_read_side(), verb, refuse)
+        run = asyncio.create_task(service.run())
+        await until(lambda: caplog.text.count("trying again each second") == count)
+        await asyncio.wait_for(others.put(1), 10)
+        assert all(each.is_open for each in seen)
+        monkeypatch.setattr(patience, "RETRY_SECONDS", 3600)
+        await asyncio.sleep(0.1)
+        service.stop()
+        await asyncio.wait_for(run, 10)
+        assert caplog.text.count("may come again: the owner") == count
+        assert not any(each.is_open or each.is_settled for each in seen)

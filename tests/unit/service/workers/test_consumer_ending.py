@@ -295,7 +295,7 @@ def test_a_message_that_a_transaction_holds_stops_no_consumer(service: QueueServ
     service.transaction().ack(held)
     stale.release()
     stale.has_expired = True  # as a seek or the end of its lease leaves it
-    Settler("orders", pytest.fail, pytest.fail).acknowledge(deliveries)
+    Settler("orders", pytest.fail, pytest.fail).acknowledge(deliveries, patience.AT_ONCE)
     assert good.is_settled
     assert not held.is_settled
 
@@ -476,6 +476,35 @@ def test_a_consumer_that_is_stopped_waits_for_no_owner(service: QueueService, mo
     monkeypatch.setattr(orders, "receive_many", refuse)
     with running(service):
         assert has_asked.wait(SECONDS)
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_a_stop_ends_the_wait_for_an_owner_that_is_to_settle(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    """Of a message that failed, or came again: the last thread would wait for itself. It comes again by its lease."""
+    orders = service.queue("orders", type=int, backoff=[])
+    monkeypatch.setattr(patience, "RETRY_SECONDS", 100 * SECONDS)
+    has_asked = threading.Event()
+    found: list[Delivery[int]] = []
+
+    @service.consumer("orders")
+    def handle(order: int, delivery: Delivery[int]) -> None:
+        found.append(delivery)
+        if verb == "nack":
+            raise ValueError("not yet")
+
+    def refuse(*_: object, **__: object) -> None:
+        has_asked.set()
+        raise RetryableError("the owner has not answered within 30 s: try again")
+
+    orders.put(1)
+    orders.receive(timeout=0).nack(delay=0)
+    monkeypatch.setattr(handle_of(orders.raw).require_read_side(), verb, refuse)
+    with running(service):
+        assert has_asked.wait(SECONDS)
+    assert "orders: offset 0 may come again: the owner" in caplog.text
+    assert [(each.is_open, each.is_settled) for each in found] == [(False, False)]
 
 
 def test_what_cannot_be_acknowledged_in_the_end_is_raised(
