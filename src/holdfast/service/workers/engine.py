@@ -137,11 +137,9 @@ class Engine:
                 self._settle(settlement, delivery)
 
     def _settle(self, settlement: Settlement | None, delivery: Delivery[Any]) -> None:
-        """Settle a message that failed or came again, at once; a stop ends the wait for an owner that does not answer."""
+        """Settle a message that failed or came again; a stop ends the wait for an owner that does not answer."""
         try:
-            if (
-                settlement is None
-            ):  # before the next one is begun, which may be the one that kills this process each time
+            if settlement is None:  # before the next one, which may be the one that kills this process each time
                 self._settler.acknowledge((delivery,), self._intake.stopped)
                 return
             report_failed(self.name, settlement, delivery)
