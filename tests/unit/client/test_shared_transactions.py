@@ -18,6 +18,7 @@ from holdfast import (
 from holdfast.queue.client import staging
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.protocol.prepared_verbs import HasSpace
+from support.builders.handles import handle_of
 from support.owners.in_processes import drained, hold
 from support.processes.children import child
 from support.processes.threads import wait_until
@@ -103,6 +104,28 @@ def test_a_handle_remembers_that_a_message_of_its_transaction_was_taken_away(
                 verb()
         again.abort()
         assert queue.get(timeout=0) == b"a"
+
+
+def test_an_aborted_transaction_keeps_no_message_from_an_owner_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its handle would extend the lease as long as it lives, for a transaction that is over."""
+    path = tmp_path / "q"
+    with (
+        PersistentQueue(path, mode="shared", lease_seconds=0.3) as owner,
+        PersistentQueue(path, mode="shared") as queue,
+    ):
+        queue.put(b"a")
+        tx = queue.begin()
+        tx.receive(timeout=5)
+
+        def refuse(*_: object) -> None:
+            raise RetryableError("the owner has not answered within 30 s: try again")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(handle_of(queue).consumer, "_ask_settle", refuse)
+            tx.abort()
+        assert owner.get(timeout=10) == b"a"
 
 
 def test_a_commit_that_is_tried_again_says_the_same_of_a_message_that_was_taken_away(tmp_path: Path) -> None:

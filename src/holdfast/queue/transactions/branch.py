@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from holdfast.errors import Empty, HoldfastError, StorageError, UsageError
+from holdfast.errors import Empty, HoldfastError, RetryableError, StorageError, UsageError
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant, PartOf, Run
 from holdfast.persistence.format.constants import ENTRY_DONE, FRAME_HEADER_BYTES, OUTCOME_ABORTED
 from holdfast.persistence.format.message_headers import encode_headers
@@ -234,7 +234,7 @@ class Branch:
                     side.release(own, self._holder)
                 else:
                     side.nack(own, delay, failure, self._holder)
-            except StorageError:  # no other code would ever give them back
+            except (RetryableError, StorageError):  # no other code would ever give them back
                 side.let_go(own, self._holder)
         self._received, self.acked = {}, {}
 
