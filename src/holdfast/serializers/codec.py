@@ -347,9 +347,7 @@ def _is_from_outside(error: BaseException) -> bool:
     """Whether it says nothing about the payload. A panic of an extension in Rust does, and is no Exception."""
     if isinstance(error, Exception):
         return isinstance(error, MemoryError)
-    from asyncio import CancelledError  # only here: a program that does not use it need not import it
-
-    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | CancelledError)
+    return type(error).__name__ != "PanicException"  # each extension has its own
 
 
 def _reason(error: BaseException) -> str:

@@ -42,6 +42,10 @@ def codec(type: Any = Any, **options: Any) -> Codec[Any]:
     return Codec(Registry(), type=type, **options)
 
 
+class TimeIsOver(BaseException):
+    """As the timeouts of gevent, and what a program raises in another thread."""
+
+
 class Bomb:
     """Says so when it is unpickled."""
 
@@ -239,7 +243,7 @@ class TestErrors:
             codec(serializer=Broken(PanicException("out of bounds"))).decode(b"", {})
 
     @pytest.mark.parametrize(
-        "error", [MemoryError(), KeyboardInterrupt(), SystemExit(), GeneratorExit(), CancelledError()]
+        "error", [MemoryError(), KeyboardInterrupt(), SystemExit(), GeneratorExit(), CancelledError(), TimeIsOver()]
     )
     def test_what_is_no_fault_of_the_message_passes_through(self, error: BaseException) -> None:
         """Nothing is parked because the machine is short of memory, or somebody pressed Ctrl-C."""
