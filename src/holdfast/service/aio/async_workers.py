@@ -212,11 +212,19 @@ def _signals_heard(stop: asyncio.Event, runs: Sequence[asyncio.Task[None]]) -> I
     loop = asyncio.get_running_loop()
 
     def ring(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(hear)
+        try:
+            loop.call_soon_threadsafe(hear)
+        except RuntimeError:  # the loop was closed, and run() will never return
+            restore(number)
+            signal.raise_signal(number)
 
-    before = {number: signal.signal(number, ring) for number in (signal.SIGINT, signal.SIGTERM)}
+    def restore(number: int) -> None:
+        handler = before[number]
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    before: dict[int, Any] = {number: signal.signal(number, ring) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number in before:
+            restore(number)

@@ -629,3 +629,39 @@ def test_consumers_run_again_though_the_loop_of_the_run_before_was_closed(tmp_pa
         await service.close()
 
     asyncio.run(run_again())
+
+
+def test_a_signal_after_a_loop_that_was_closed_too_early_is_the_programs(tmp_path: Path) -> None:
+    """Its run() never returned, and so could not restore the handlers."""
+    service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
+
+    @service.consumer("numbers")
+    async def handle(number: int) -> None:
+        raise AssertionError("there is none")
+
+    async def begin() -> "asyncio.Task[None]":
+        run = asyncio.create_task(service.run())
+        await until(lambda: signal.getsignal(signal.SIGTERM) is not hear)
+        return run
+
+    heard: list[int] = []
+
+    def hear(number: int, frame: object) -> None:
+        heard.append(number)
+
+    before = signal.signal(signal.SIGTERM, hear)
+    try:
+        loop = asyncio.new_event_loop()
+        left = [loop.run_until_complete(begin())]
+        loop.close()
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is hear
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        left.clear()
+        gc.collect()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    service.sync.close()
