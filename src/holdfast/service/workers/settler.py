@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from holdfast.errors import ClosedError, HoldfastError, LeaseError
+from holdfast.errors import ClosedError, HoldfastError, LeaseError, RetryableError
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch, by_queue
-from holdfast.service.workers.patience import patiently
+from holdfast.service.workers.patience import AT_ONCE, patiently
 from holdfast.threads import start_thread
 
 logger = logging.getLogger("holdfast")
@@ -55,12 +55,15 @@ class Settler:
         self._space_available = threading.Event()
         self._is_asleep = False
         self._ending = threading.Event()
+        self._no_patience = self._ending
         self._has_failed = False
         self._is_alone = False
 
     def start(self) -> None:
         """Start the thread."""
         self._is_alone = start_thread(self._run, f"holdfast-{self.name}-settler") is None
+        if self._is_alone:  # who hands messages in must not wait for an owner: that could be what would end the wait
+            self._no_patience = AT_ONCE
 
     def add(self, delivery: Delivery) -> None:
         """Have a message acknowledged that is done."""
@@ -143,9 +146,7 @@ class Settler:
                     self._is_asleep = False
                     self._wake.clear()
                 if (look := self._look) is not None:
-                    self._look = None  # before: it may be set again meanwhile
-                    if look():
-                        self._look = look
+                    self._look_after(look)
                 while unbegun:
                     self._give_back(unbegun.popleft())
                 self._settle([finished.popleft() for _ in range(len(finished))])
@@ -159,19 +160,40 @@ class Settler:
                 delivery.is_open = False  # they come again
             return
         try:
-            self.acknowledge(deliveries, self._ending)
+            self.acknowledge(deliveries, self._no_patience)
         except BaseException as error:
-            self._has_failed = True
-            self._on_failure(error)
+            if self._is_alone and isinstance(error, RetryableError):
+                logger.warning("%s: messages that were handled may come again: %s", self.name, error)
+                return
+            self._fail(error)
 
     def _give_back(self, deliveries: Sequence[Delivery]) -> None:
-        for batch in by_queue(deliveries):
-            with suppress(HoldfastError):  # the queue is closed or broken: then they come again counted
-                try:
-                    patiently(batch.release, self.name, self._ending)
-                except LeaseError:  # one that is stale keeps no other here
-                    for delivery in batch:
-                        with suppress(LeaseError):
-                            delivery.release()
-        for delivery in deliveries:
-            delivery.is_open = False
+        try:
+            for batch in by_queue(deliveries):
+                with suppress(HoldfastError):  # the queue is closed or broken: then they come again counted
+                    self._release(batch)
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            for delivery in deliveries:
+                delivery.is_open = False
+
+    def _release(self, batch: DeliveryBatch) -> None:
+        try:
+            patiently(batch.release, self.name, self._no_patience)
+        except LeaseError:  # one that is stale keeps no other here
+            for delivery in batch:
+                with suppress(LeaseError):
+                    delivery.release()
+
+    def _look_after(self, look: Callable[[], bool]) -> None:
+        self._look = None  # before: it may be set again meanwhile
+        try:
+            if look():
+                self._look = look
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._has_failed = True
+        self._on_failure(error)

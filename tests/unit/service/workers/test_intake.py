@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Empty, StorageError
+from holdfast import Empty, RetryableError, StorageError
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.service.queue_service import QueueService
 from holdfast.service.workers import intake as workers_intake
@@ -186,6 +186,58 @@ def test_what_cannot_be_given_back_comes_again_when_its_lease_runs_out(
     settler.start()
     settler.release(deliveries[:])
     assert (deliveries[0].is_open, deliveries[0].is_settled) == (False, False)
+
+
+def test_a_settler_without_a_thread_waits_for_no_owner(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would wait in the thread that is to end the wait; the messages come again when their leases run out."""
+    monkeypatch.setattr(workers_settler, "start_thread", lambda *_: None)
+    orders = service.queue("orders", type=int)
+    orders.put_many([1, 2])
+    deliveries = orders.receive_many(2)
+    for each in deliveries:
+        each.is_open = True
+
+    def refuse_once(*_: object) -> None:
+        raise RetryableError("the owner has not answered within 30 s: try again")
+
+    for verb in ("ack", "release"):
+        monkeypatch.setattr(handle_of(orders.raw).require_read_side(), verb, refuse_once)
+    settler = Settler("orders", never, lambda: None)
+    settler.start()
+    settler.add(deliveries[0])
+    settler.release(deliveries[1:])
+    assert [(each.is_open, each.is_settled) for each in deliveries] == [(False, False)] * 2
+    assert "messages that were handled may come again: the owner" in caplog.text
+
+
+@pytest.mark.parametrize("verb", ["release", "look"])
+def test_a_fault_in_the_thread_that_settles_is_told(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Else the thread would end silently, and messages that were handled would be settled by none."""
+    orders = service.queue("orders", type=int)
+    orders.put(1)
+    deliveries = orders.receive_many(1)
+    deliveries[0].is_open = True
+    failures: list[BaseException] = []
+    ended = threading.Event()
+
+    def fail(*_: object) -> bool:
+        raise MemoryError
+
+    settler = Settler("orders", failures.append, ended.set)
+    if verb == "look":
+        settler.look_after(fail)
+    else:
+        monkeypatch.setattr(handle_of(orders.raw).require_read_side(), "release", fail)
+    settler.release(deliveries[:])
+    settler.start()
+    settler.end()
+    assert ended.wait(SECONDS)
+    assert [type(each) for each in failures] == [MemoryError]
+    assert not deliveries[0].is_open
 
 
 def refuse(*_: object) -> None:
