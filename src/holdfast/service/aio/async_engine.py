@@ -134,6 +134,8 @@ class AsyncEngine:
             self._fail(error)
 
     async def _work_on_next(self, task: asyncio.Task[None]) -> None:
+        while not self._is_stopping and task.cancelling():
+            task.uncancel()  # a handler has kept it from being cancelled: that is not for the next message
         delivery = await self._receive()
         self._in_hand[task] = delivery
         try:

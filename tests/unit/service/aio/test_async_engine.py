@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -268,3 +269,27 @@ async def test_an_owner_that_does_not_answer_keeps_no_thread(
         await asyncio.wait_for(run, 10)
         assert caplog.text.count("may come again: the owner") == count
         assert not any(each.is_open or each.is_settled for each in seen)
+
+
+@in_a_loop
+async def test_a_cancellation_that_a_handler_has_swallowed_is_not_for_the_next_message(tmp_path: Path) -> None:
+    """Its timeouts would not work, and an error of its own would count as the end of its grace."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        cancelling: list[int] = []
+
+        @service.consumer(numbers)
+        async def handle(number: int) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            cancelling.append(task.cancelling())
+            if number == 1:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(10)
+            else:
+                service.stop()
+
+        await numbers.put_many([1, 2])
+        await service.run()
+        assert cancelling == [0, 0]
