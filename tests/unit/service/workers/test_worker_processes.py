@@ -7,12 +7,14 @@ import signal
 import sys
 import threading
 import time
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from holdfast import ConfigError, WorkerDiedError
+from holdfast.queue.threads import lifecycle
 from holdfast.service.queue_service import QueueService
 from holdfast.service.typed_queue import TypedQueue
 from holdfast.service.workers.job import Job
@@ -287,17 +289,37 @@ def test_a_worker_process_ends_by_itself_though_its_parent_has_forked(tasks: Tas
 
 
 def test_a_worker_process_ends_with_its_parent_though_that_has_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy keeps the parent's sentinel open; the worker looks now and then whose child it is."""
+    """The copy keeps the sentinel open; the worker looks now and then whose child it is: that of a wrapper, perhaps."""
     reader, writer = os.pipe()
     parents = iter([7, 7, 1])
     monkeypatch.setattr(worker_main, "_LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(worker_main, "parent_process", lambda: SimpleNamespace(pid=7, sentinel=reader))
+    monkeypatch.setattr(worker_main, "parent_process", lambda: SimpleNamespace(pid=6, sentinel=reader))
     monkeypatch.setattr(os, "getppid", lambda: next(parents))
     monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit):
-        worker_main._end_with_parent()
+        worker_main._end_with_parent(7)
+    assert next(parents, None) is None
     os.close(reader)
     os.close(writer)
+
+
+def test_a_child_that_is_forked_while_a_worker_process_starts_has_no_end_of_its_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread may fork at any time; the worker would never be heard to end."""
+    started: list[WorkerProcess] = []
+    monkeypatch.setattr(lifecycle, "watch", started.append)
+
+    def fail(_: object) -> None:
+        started[0].forget_after_fork()
+        assert started[0]._pipe.closed
+        assert started[0]._theirs.closed
+        raise OSError("no process")
+
+    monkeypatch.setattr(SpawnProcess, "start", fail)
+    with pytest.raises(OSError, match="no process"):
+        WorkerProcess("holdfast-worker-1", b"")
+    WorkerProcess.__new__(WorkerProcess).forget_after_fork()
 
 
 def test_the_death_of_a_worker_process_is_heard_though_it_has_left_a_copy_of_itself(

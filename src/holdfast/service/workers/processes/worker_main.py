@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing import connection, parent_process
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -85,11 +86,13 @@ class _Worker:
 
 def main(pipe: Connection, pickled_jobs: bytes) -> None:
     """Work until the pipe ends."""
+    parent_pid = os.getppid()  # of a wrapper, if the executable is one
     for each in SIGNALS:
         signal.signal(each, _pass_by)
     os.register_at_fork(after_in_child=pipe.close)  # a copy could answer, and would keep our end from being heard
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    start_thread(_end_with_parent, "holdfast-parent-watch")  # without it the end of the pipe tells it, a message later
+    # Without this thread the end of the pipe tells it, a message later.
+    start_thread(partial(_end_with_parent, parent_pid), "holdfast-parent-watch")
     try:
         jobs = pickle.loads(pickled_jobs)  # noqa: S301  # of the process that started this one
     except BaseException as error:
@@ -108,10 +111,10 @@ def _pass_by(number: int, frame: object) -> None:
     """Do nothing. A function, because an ignored signal stays ignored in programs that a handler starts."""
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent_pid: int) -> None:
     parent = parent_process()
     if parent is not None:
-        while os.getppid() == parent.pid and not connection.wait([parent.sentinel], _LOOK_SECONDS):
+        while os.getppid() == parent_pid and not connection.wait([parent.sentinel], _LOOK_SECONDS):
             pass
         os._exit(1)  # its messages are handed out again: its result is not wanted any more
 

@@ -45,8 +45,9 @@ class WorkerProcess:
 
     def __init__(self, name: str, pickled_jobs: bytes) -> None:
         context = get_context("spawn")  # a forked one would have copies of all threads' locks
-        self._pipe, theirs = context.Pipe()
-        self._process: SpawnProcess = context.Process(target=main, args=(theirs, pickled_jobs), name=name)
+        lifecycle.watch(self)  # first: another thread may fork from here on
+        self._pipe, self._theirs = context.Pipe()
+        self._process: SpawnProcess = context.Process(target=main, args=(self._theirs, pickled_jobs), name=name)
         try:
             with _processes_lock, _signals_blocked():
                 self._process.start()
@@ -54,9 +55,8 @@ class WorkerProcess:
             self._pipe.close()
             raise
         finally:
-            theirs.close()
+            self._theirs.close()
         self._is_ready = False
-        lifecycle.watch(self)
 
     @property
     def pid(self) -> int | None:
@@ -113,8 +113,10 @@ class WorkerProcess:
     # -- Ending ------------------------------------------------------------------------------------------------------
 
     def forget_after_fork(self) -> None:
-        """In a forked child of this process: its copy of the pipe would keep the worker from seeing the end of ours."""
-        self._pipe.close()
+        """In a forked child of this process: copies of the pipe would keep each side from seeing the other's end."""
+        for end in ("_pipe", "_theirs"):
+            with suppress(AttributeError, OSError):  # there was no pipe yet, or an end was being closed
+                getattr(self, end).close()
 
     def dismiss(self) -> None:
         """Have it end when it has nothing to do; returns at once."""
