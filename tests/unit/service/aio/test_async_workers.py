@@ -649,19 +649,19 @@ def test_a_signal_after_a_loop_that_was_closed_too_early_is_the_programs(tmp_pat
     def hear(number: int, frame: object) -> None:
         heard.append(number)
 
-    before = signal.signal(signal.SIGTERM, hear)
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, hear) for number in numbers]
     try:
         loop = asyncio.new_event_loop()
         left = [loop.run_until_complete(begin())]
         loop.close()
-        signal.raise_signal(signal.SIGTERM)
-        assert heard == [signal.SIGTERM]
-        assert signal.getsignal(signal.SIGTERM) is hear
-        signal.raise_signal(signal.SIGINT)
-    except KeyboardInterrupt:
+        for number in numbers:
+            signal.raise_signal(number)
+        assert heard == list(numbers)
+        assert [signal.getsignal(number) for number in numbers] == [hear, hear]
         left.clear()
-        gc.collect()
+        gc.collect()  # what is left of run() ends, and restores them too
     finally:
-        signal.signal(signal.SIGTERM, before)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
     service.sync.close()
