@@ -225,8 +225,10 @@ class _Verification:
             return name.first_sequence <= last and name not in found and tries[name] < _LOOKS
 
         def counts(name: DataFileName) -> bool:
+            if name in names:
+                return True
             at = bisect_left(names, name.first_sequence, key=_sequence_of)
-            return at == len(names) or names[at] == name or names[at].first_sequence > name.sequence
+            return at == len(names) or names[at].first_sequence > name.sequence
 
         while any(map(is_unread, names)):
             for name, following in zip(names, [*names[1:], None], strict=True):

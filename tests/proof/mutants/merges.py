@@ -74,8 +74,8 @@ MERGES = (
         "withdrawn-too-late",
         "A damaged merged file is withdrawn once some of what it has replaced is gone.",
         "persistence/log/log_files.py",
-        " if rest[0].first_sequence == name.first_sequence}",
-        "}",
+        "whole = [name for name, rest in replaced.items() if _is_whole(name, rest)]",
+        "whole = list(replaced)",
         "merges",
     ),
     Mutation(
@@ -122,8 +122,8 @@ MERGES = (
         "narrow-name-first",
         "A file that a merged one has replaced counts beside it, as long as it is there.",
         "persistence/filesystem/layout.py",
-        "        if name.sequence <= reach:\n",
-        "        if name.is_merged and name.sequence <= reach:\n",
+        "(replaced if name.sequence <= reach else counting)",
+        "(replaced if name.is_merged and name.sequence <= reach else counting)",
         "merges",
     ),
     Mutation(

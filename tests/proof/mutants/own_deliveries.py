@@ -52,7 +52,7 @@ OWN_DELIVERIES = (
         "extended-and-forgotten",
         "A lease runs out here while the owner extends it; the next owner is not told of it, and gives it to another.",
         "queue/client/lease_renewals.py",
-        "            if is_here and (delivery.has_expired or not delivery.is_settled):\n",
+        "            if is_here and (has_run_out or not delivery.is_settled):\n",
         "            if is_here and not delivery.is_settled:\n",
         "leases of clients",
     ),

@@ -405,6 +405,8 @@ def test_the_widest_file_counts_and_the_replaced_ones_go_later(log: LogParts) ->
     assert log.files().names()[0].is_merged
     assert list_replaced_files(log.storage, log.directory) == names[:-1]
     compact(log)
+    assert list_replaced_files(log.storage, log.directory) == names[:-1]
+    log.files().finish_merges()
     assert list_replaced_files(log.storage, log.directory) == []
     assert [each[0] for each in read_all(log)[0] if each[0] < 800] == list(LIVE)
 

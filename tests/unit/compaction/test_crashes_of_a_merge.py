@@ -16,10 +16,12 @@ from holdfast.persistence.filesystem.layout import (
     rebuild_identity,
 )
 from holdfast.persistence.format.constants import ENTRY_DONE, FRAMES_START
+from holdfast.persistence.format.report import Damage
 from holdfast.persistence.groups.group_files import progress_reader, require_group
 from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
 from holdfast.persistence.groups.reclaim import retire_finished_files
+from holdfast.persistence.log.log_reader import LogReader
 from holdfast.persistence.verify import verify
 from support.builders.log_parts import LogParts
 from support.builders.merges import (
@@ -110,7 +112,7 @@ def test_what_a_killed_merge_has_replaced_goes_only_once_the_new_name_is_durable
         if not list_replaced_files(killed, left.directory):
             continue
         killed.replay_from_here()
-        compact(left)
+        left.files().finish_merges()
         assert list_replaced_files(killed, left.directory) == []
         for again in killed.replay():
             for crashed in (again.crash(RemovalsAlone(keep=True)), again.crash_dropping_unsynced()):
@@ -229,7 +231,7 @@ def test_a_damaged_merged_file_is_withdrawn_while_what_it_has_replaced_is_there(
     assert list_replaced_files(left.storage, left.directory) == replaced
     log = left.recover()
     assert not log.report.clean
-    assert [(each.path.name, each.size_bytes) for each in log.report.damage] == [(str(name), len(content))]
+    assert [(each.path.name, each.size_bytes) for each in log.report.damage] == [(f"{name}.damaged", len(content))]
     assert "withdrawn" in log.report.damage[0].reason
     check_whole(left, payloads)
     check_whole(parts_of(left, left.storage.crash_dropping_unsynced()), payloads)
@@ -266,6 +268,74 @@ def test_a_merged_file_that_cannot_be_read_is_withdrawn(monkeypatch: pytest.Monk
         assert "a bad sector" in left.recover().report.damage[0].reason
     assert left.files().names()[0] != name
     check_whole(left, payloads)
+
+
+def test_a_position_in_a_withdrawn_file_is_none_in_the_file_that_counts_again() -> None:
+    """Both have one sequence, and other layouts: a reader would take good frames for damage."""
+    left, payloads, name = killed_before_the_removal()
+    content = bytearray(bytes_of(left, name))
+    content[FRAMES_START + 100] ^= 0x40
+    restore(left, name, bytes(content))
+    left.recover()
+    for files in (left.files(), left.files()):
+        assert not files.has_positions(name.sequence)
+        source = files.named(name.sequence)
+        assert source is not None
+        assert not source.is_merged
+        losses: list[Damage] = []
+        reader = LogReader(files, losses.append)
+        reader.seek(source.first_offset, (name.sequence, FRAMES_START + 7))
+        assert reader.next_offset == source.first_offset
+        reader.move_to(source.first_offset, name.sequence, FRAMES_START + 7)
+        assert reader.read(1, (name.sequence + 1, FRAMES_START, source.first_offset + 1))
+        reader.close()
+        assert not losses
+    check_whole(left, payloads)
+
+
+def test_a_pass_of_retention_decides_nothing_about_a_whole_merge() -> None:
+    """It would read all of the merged file, each time; where some are gone, it removes the others."""
+    left, payloads, _ = killed_before_the_removal()
+    left.files().remove_rests()
+    replaced = list_replaced_files(left.storage, left.directory)
+    assert len(replaced) > 1
+    left.storage.remove(left.directory.data_file(replaced[0]))
+    left.files().remove_rests()
+    assert not list_replaced_files(left.storage, left.directory)
+    check_whole(left, payloads)
+
+
+def test_a_merged_file_is_retired_with_what_it_has_replaced() -> None:
+    """Else that would count again."""
+    left, _, name = killed_before_the_removal()
+    files = left.files()
+    files.retire(name)
+    assert not list_replaced_files(left.storage, left.directory)
+    assert left.files().names()[0].first_sequence > name.sequence
+
+
+def test_two_files_of_one_sequence_beside_a_merged_one_keep_no_queue_from_opening() -> None:
+    """An operator's copy has replaced nothing."""
+    left, _, _ = killed_before_the_removal()
+    left.files().finish_merges()
+    last = left.files().names()[-1]
+    copy = DataFileName(last.sequence, last.first_offset + 1000)
+    restore(left, copy, b"")
+    left.files().finish_merges()
+    assert not list_replaced_files(left.storage, left.directory)
+    assert str(copy) in left.storage.list(left.directory.data)
+
+
+def test_a_disk_that_refuses_for_a_moment_withdraws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As too many open files do."""
+    left, _, _ = killed_before_the_removal()
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "too many files")
+
+    monkeypatch.setattr("holdfast.persistence.log.log_files.FileWalk", refused)
+    with pytest.raises(OSError, match="too many files"):
+        left.files().finish_merges()
 
 
 def test_a_damaged_merged_file_stays_once_any_of_what_it_has_replaced_is_gone() -> None:

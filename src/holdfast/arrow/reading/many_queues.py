@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.arrow.reading.selection import Selection
 from holdfast.arrow.reading.snapshot import Snapshot, take_snapshot
 from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError
-from holdfast.persistence.filesystem.layout import check_name, open_directory, queue_directory
+from holdfast.persistence.filesystem.layout import check_name, is_queue, open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 
 _WILD = frozenset("*?[")
@@ -104,7 +104,7 @@ def _is_wild(pattern: str) -> bool:
 def _is_queue(storage: Storage, path: Path) -> bool:
     """Whether there is a queue, maybe one that cannot be read: reading it says why."""
     try:
-        return queue_directory(path).identity.name in storage.list(path)
+        return queue_directory(path).identity.name in storage.list(path) or is_queue(storage, path)
     except MISSING:
         return False
 

@@ -145,7 +145,7 @@ class Compactor:
         """Return the files to merge, from the oldest on."""
         with groups_locked(self._files.storage, self._directory, self._clock):
             self._files.refresh()
-            self._files.finish_merges()
+            self._files.remove_rests()
             now = _Needs(self._directory, self._files, self._clock, self._retention)
         runs: list[_Planned] = []
         row: list[_Candidate] = []

@@ -249,11 +249,9 @@ def _divided(storage: Storage, directory: QueueDirectory) -> tuple[list[DataFile
     replaced: list[DataFileName] = []
     reach = -1
     for name in sorted(found, key=_widest_first):
-        if name.sequence <= reach:
-            replaced.append(name)
-        else:
-            counting.append(name)
-            reach = name.sequence
+        (replaced if name.sequence <= reach else counting).append(name)
+        if name.is_merged:
+            reach = max(reach, name.sequence)
     return counting, replaced
 
 
@@ -310,7 +308,7 @@ def is_segment_name(name: str) -> bool:
 def list_generations(storage: Storage, group_directory: Path) -> list[int]:
     """Return the generations of a group's position files, oldest first; none if the group has not begun."""
     names: list[str] = []
-    with suppress(FileNotFoundError):
+    with suppress(*MISSING):
         names = storage.list(group_directory)
     matches = map(_POSITION_FILE.fullmatch, names)
     found = [(int(match[1]), match[0]) for match in matches if match]

@@ -136,7 +136,7 @@ def _rebuild_group(storage: Storage, directory: QueueDirectory, name: str, reaso
     path = directory.group(name)
     lives: dict[bytes, bytes] = {}  # ids of the group, the latest one last, and the queue's
     for generation in list_generations(storage, path):
-        with storage.open(position_file(path, generation), writable=False) as file, suppress(CorruptionError):
+        with suppress(CorruptionError, *MISSING), storage.open(position_file(path, generation), writable=False) as file:
             header = PositionFileHeader.decode(block_copies(file.read_at(FRAMES_START, 0)), str(path))
             lives.pop(header.group_id, None)
             lives[header.group_id] = header.queue_id
@@ -207,7 +207,10 @@ def write_group(
             storage.rename(path, path.with_name(f".{name}.new"))
             storage.rename(path.with_name(f".{name}.new"), path)
         raise
-    _remove_contents(storage, path, _KEPT_OF_DEFAULT if name == DEFAULT_GROUP else _KEPT)  # of a cut deletion
+    if name != DEFAULT_GROUP:
+        _remove_contents(storage, path)  # of a deletion that was cut off
+    elif _DELETED in storage.list(path):
+        _remove_contents(storage, path, _KEPT_OF_DEFAULT)
     group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(files, start_offset)), settings=settings)
     with undone(storage, path / "group.json", poison):
         _write(storage, directory, group)

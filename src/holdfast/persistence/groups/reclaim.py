@@ -53,7 +53,7 @@ def retire_finished_files(
     storage, queue_id = files.storage, files.queue_id
     with groups_locked(storage, directory, clock):
         files.refresh()
-        files.finish_merges()
+        files.remove_rests()
         distances = Distances(directory, files, clock.time_ns())
         missing_bytes = _missing_bytes(directory, retention)
         is_short = missing_bytes > 0

@@ -5,6 +5,7 @@ One instance is shared by the write side, which adds files, and the read side, w
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
     check_header,
+    data_file_name,
     list_data_files,
     list_replaced_files,
     open_if_there,
@@ -63,6 +65,7 @@ class LogFiles:
         self._sizes: dict[int, int] = {}  # in bytes, by sequence: of those that were requested
         self._total_bytes: int | None = None  # until one of them changes
         self._looked_at = 0.0
+        self._withdrawn = {name.sequence for name in _withdrawn_files(storage, directory)}
         self.refresh()
 
     @property
@@ -166,6 +169,8 @@ class LogFiles:
 
         The caller has made sure, durably, that every group has finished it, and holds the groups lock.
         """
+        if name.is_merged:  # else what it has replaced would count again
+            self._remove({merged: rest for merged, rest in self._replaced().items() if merged == name})
         spare = self._directory.spare / f"{name.sequence:010d}.data"
         self._take_away(self.path(name), spare if is_spare and not name.is_merged else None)
         self.storage.sync_directory(self._directory.data)
@@ -182,12 +187,19 @@ class LogFiles:
                     self.storage.remove(self._directory.spare / entry)
 
     def remove_replaced(self) -> None:
-        """Remove files that a merged one has replaced, durably. None becomes a spare: it may be read at this moment.
+        """Remove all that merged files have replaced, durably. None becomes a spare: it may be read at this moment.
 
         The process that made the merged one may have been killed before its name was durable, or the sync has failed:
         so that gets its name anew. The caller holds the groups lock. Raises ``OSError``.
         """
         self._remove(self._replaced())
+
+    def remove_rests(self) -> None:
+        """Remove what is left of replaced files; where all are there, an opening decides which of them count.
+
+        The caller holds the groups lock. Raises ``OSError``.
+        """
+        self._remove({name: rest for name, rest in self._replaced().items() if not _is_whole(name, rest)})
 
     def finish_merges(self) -> dict[DataFileName, str]:
         """Remove the rest of merges whose process died; return the merged files that do not verify, and why.
@@ -196,7 +208,7 @@ class LogFiles:
         the groups lock. Raises ``OSError``.
         """
         replaced = self._replaced()
-        whole = {name: rest for name, rest in replaced.items() if rest[0].first_sequence == name.first_sequence}
+        whole = [name for name, rest in replaced.items() if _is_whole(name, rest)]
         damaged = {name: reason for name in whole if (reason := self._reason_against(name))}
         self._remove({name: rest for name, rest in replaced.items() if name not in damaged})
         return damaged
@@ -207,17 +219,25 @@ class LogFiles:
         The caller holds the groups lock. Raises ``OSError``.
         """
         for name in damaged:
-            self.storage.rename(self.path(name), self.path(name).with_name(f"{name}{WITHDRAWN}"))
+            self.storage.rename(self.path(name), withdrawn_path(self.path(name)))
+            self._withdrawn.add(name.sequence)
         self.storage.sync_directory(self._directory.data)
         self.refresh()
+
+    def has_positions(self, sequence: int) -> bool:
+        """Whether a position in the data file of this sequence, as somebody remembers it, is one of the file now.
+
+        It may be of a merged file that was withdrawn: the file that counts again has the same sequence.
+        """
+        return sequence not in self._withdrawn
 
     def _replaced(self) -> dict[DataFileName, list[DataFileName]]:
         """Return the merged files beside which is what they have replaced, and that in log order."""
         is_any_merged = any(name.is_merged for name in self.names())  # else the directory need not be listed
+        names = list_replaced_files(self.storage, self._directory) if is_any_merged else []
         found: dict[DataFileName, list[DataFileName]] = {}
-        for name in list_replaced_files(self.storage, self._directory) if is_any_merged else []:
-            merged = self.replacing(name.sequence)
-            assert merged is not None, "the names are those of now"
+        pairs = [(merged, name) for name in names if (merged := self.replacing(name.sequence)) is not None]
+        for merged, name in pairs:  # one without is of a merge since the last look
             found.setdefault(merged, []).append(name)
         return found
 
@@ -246,7 +266,11 @@ class LogFiles:
                 count = following.first_offset - name.first_offset if following is not None and is_near else None
                 walk = FileWalk(file, header, path, file.size(), count)
                 walk.run()
-        except (CorruptionError, OSError) as error:
+        except CorruptionError as error:
+            return str(error)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
             return str(error)
         if walk.damage:
             return walk.damage[0].reason
@@ -286,6 +310,23 @@ class LogFiles:
             return 0
         with file:
             return file.size()
+
+
+def withdrawn_path(path: Path) -> Path:
+    """Return the path that a merged file has once it was withdrawn."""
+    return path.with_name(f"{path.name}{WITHDRAWN}")
+
+
+def _withdrawn_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
+    """Return the former names of the merged files that were withdrawn."""
+    entries = storage.list(directory.data)
+    found = [data_file_name(each.removesuffix(WITHDRAWN)) for each in entries if each.endswith(WITHDRAWN)]
+    return [name for name in found if name is not None]
+
+
+def _is_whole(merged: DataFileName, rest: list[DataFileName]) -> bool:
+    """Whether all that a merged file has replaced is there: the first one is removed before the others."""
+    return rest[0].first_sequence == merged.first_sequence
 
 
 def close_in_background(file: File) -> None:

@@ -117,7 +117,8 @@ class LogReader:
         name = self._files.containing(offset)
         if name is None or name.first_offset > offset or not self._open(name) or self._name.is_merged:
             return
-        if hint is not None and hint[0] == name.sequence and hint[1] >= FRAMES_START:
+        is_hinted = hint is not None and hint[0] == name.sequence and hint[1] >= FRAMES_START
+        if hint is not None and is_hinted and self._files.has_positions(name.sequence):
             self._position = hint[1]
             return
         self.next_offset, self._position = self._indexed_position(offset) or (name.first_offset, FRAMES_START)
@@ -140,7 +141,8 @@ class LogReader:
 
     def move_to(self, offset: int, sequence: int, position: int) -> None:
         """Go to the record ``offset``, which is known to start there; cheap inside the current file."""
-        if self._file is None or self._name.sequence != sequence or self._name.is_merged:
+        is_here = self._file is not None and self._name.sequence == sequence and not self._name.is_merged
+        if not is_here or not self._files.has_positions(sequence):
             self.seek(offset, (sequence, position))
             return
         at = position - (self._position - self._at)

@@ -22,7 +22,7 @@ from holdfast.persistence.format.constants import FRAMES_START, KIND_MESSAGE, ME
 from holdfast.persistence.format.file_header import DataFileHeader, block_copies
 from holdfast.persistence.format.report import DAMAGED, UNSYNCED_OR_DAMAGED, Damage, RecoveryReport
 from holdfast.persistence.log import next_data_file
-from holdfast.persistence.log.log_files import LogFiles
+from holdfast.persistence.log.log_files import LogFiles, withdrawn_path
 from holdfast.persistence.log.log_tail import LogTail
 from holdfast.persistence.log.watermark import Watermark, read_write_mark
 from holdfast.persistence.recovery.commit_record_scan import find_commit_records
@@ -105,7 +105,7 @@ def _finish_merges(files: LogFiles) -> list[Damage]:
     sizes = {name: files.size_of(name) for name in damaged}
     files.withdraw(damaged)
     return [
-        Damage(files.path(name), 0, sizes[name], range(0), DAMAGED, f"{reason}; {advice}")
+        Damage(withdrawn_path(files.path(name)), 0, sizes[name], range(0), DAMAGED, f"{reason}; {advice}")
         for name, reason in damaged.items()
     ]
 

@@ -82,10 +82,12 @@ class LeaseRenewals:
         If another thread has settled it meanwhile, its message may be in hand again: that delivery keeps its lease. If
         the lease ran out here while the owner was asked, the owner's word counts: it has the next owner keep it, too.
         """
+        expires_at = delivery.expires_at
         self._extend((delivery,), seconds)
         with self._lock:
             is_here = self._leases.by_offset.get(delivery.offset, delivery) is delivery
-            if is_here and (delivery.has_expired or not delivery.is_settled):
+            has_run_out = delivery.has_expired and expires_at <= self._leases.monotonic()  # else it was taken away
+            if is_here and (has_run_out or not delivery.is_settled):
                 delivery.has_expired = delivery.is_settled = False
                 self._leases.grant((delivery,), seconds)
 

@@ -253,7 +253,7 @@ class TransactionBase(ABC):
             if self.state in (State.OPEN, State.PREPARED) or self._reason:  # one that timed out has not committed
                 try:
                     self.commit()
-                except Exception as refusal:
+                except BaseException as refusal:
                     if self.state is State.OPEN:
                         self._abort_after(refusal)
                     raise

@@ -18,6 +18,7 @@ from typing import Any
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, QueueLockedError, StorageError
 from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.layout import is_queue
 from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.threads.lifecycle import forked_error
@@ -264,4 +265,4 @@ def _is_queue(directory: Path, name: str) -> bool:
         check_queue_name(name)
     except ConfigError:
         return False
-    return (directory / name / "queue.json").is_file()
+    return is_queue(OsStorage(), (directory / name).absolute())
