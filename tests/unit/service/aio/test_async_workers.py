@@ -631,6 +631,7 @@ def test_consumers_run_again_though_the_loop_of_the_run_before_was_closed(tmp_pa
     asyncio.run(run_again())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the tasks that never ended
 def test_a_signal_after_a_loop_that_was_closed_too_early_is_the_programs(tmp_path: Path) -> None:
     """Its run() never returned, and so could not restore the handlers."""
     service = AsyncQueueService(tmp_path, mode="exclusive", catalog=False)
