@@ -145,7 +145,7 @@ successions: $(VENV)/.dev-ready  ## kill 1,000 processes that share two queues, 
 	$(PROVE).successions $(PROOF_ARGS)
 
 crash-long: $(VENV)/.dev-ready  ## explore crash states for hours, till 2,000,000 recovered views or an hour without a new one
-	$(PROVE).crash_states --views 2000000 --quiet 3600 --ledger build/crash-states.sqlite $(PROOF_ARGS)
+	$(PROVE).crash_states --depth 4 --views 2000000 --quiet 3600 --ledger build/crash-states.sqlite $(PROOF_ARGS)
 
 crash-mutants: $(VENV)/.dev-ready  ## plant known bugs, one at a time; each has to be found
 	$(PROVE).mutants $(PROOF_ARGS)

@@ -87,12 +87,14 @@ class Programme:
 PROGRAMMES = (
     Programme(
         "crash-states",
-        "crash states: all workloads of up to four actions, then drawn ones; lost directory entries are part of each",
+        "crash states: all workloads of up to three actions, then drawn ones; lost directory entries are part of each",
         "ACE found most bugs of file systems within three actions; RocksDB's harness left directory entries out in "
         "2022; a toy in pure Python checks 13,000 to 17,000 states a second on one core",
         "make crash",
     ),
-    Programme("crash-long", "the same for hours; it continues where it stopped", "", "make crash-long"),
+    Programme(
+        "crash-long", "the same with four actions, for hours; it continues where it stopped", "", "make crash-long"
+    ),
     Programme("kills", "SIGKILL of producers and consumers", "sled 700 rounds, RocksDB about 50", "make crash"),
     Programme(
         "successions",

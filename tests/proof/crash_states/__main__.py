@@ -92,7 +92,7 @@ def covered(ledger: Ledger) -> dict[str, int | str]:
 @click.option("--states", default=500_000, show_default=True, help="Stop when so many distinct states were judged.")
 @click.option("--views", type=int, help="Stop at so many distinct recovered views instead.")
 @click.option("--quiet", type=float, help="Stop when so many seconds have brought no new view and no new fate.")
-@click.option("--depth", default=4, show_default=True, help="Explore all workloads of up to so many actions.")
+@click.option("--depth", default=3, show_default=True, help="Explore all workloads of up to so many actions.")
 @click.option("--seed", default=0, show_default=True, help="Of the first drawn workloads.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default="one for each core", type=click.IntRange(1))
 @click.option(

@@ -52,7 +52,7 @@ def programme(name: str, judge: Judge, tally_type: Callable[[], Any], histories:
     return main
 
 
-main = programme("owner-deaths", judged_history, Tally, 500, 12)
+main = programme("owner-deaths", judged_history, Tally, 200, 12)
 
 if __name__ == "__main__":
     main()

@@ -3,7 +3,7 @@
 from proof.owner_deaths.__main__ import programme
 from proof.owner_deaths.two_queues.history import ROUNDS, Tally, judged_history
 
-main = programme("owner-deaths-of-two", judged_history, Tally, 25, ROUNDS)
+main = programme("owner-deaths-of-two", judged_history, Tally, 12, ROUNDS)
 
 if __name__ == "__main__":
     main()
