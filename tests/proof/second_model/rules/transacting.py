@@ -59,8 +59,9 @@ def verb(state: State, call: Call, answer: Answer) -> State:
 
 
 def is_anothers(state: State, call: Call) -> bool:
-    """Whether one of the deliveries belongs to another transaction."""
-    return any(state.receipts[receipt].transaction not in (None, call["tx"]) for receipt in call["receipts"])
+    """Whether one of the deliveries belongs to another transaction, or did until a seek took it away."""
+    known = [state.receipts[receipt] for receipt in call["receipts"]]
+    return any({each.transaction, each.was_of} - {None, call["tx"]} for each in known)
 
 
 def is_of_another(state: State, tx: Tx, number: int) -> bool:
