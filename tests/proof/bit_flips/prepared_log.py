@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from holdfast import CorruptionError, PersistentQueue, TransactionStateError, verify
+from holdfast.persistence.filesystem.layout import queue_directory
 from proof.bit_flips.look import take_all
 from proof.bit_flips.oracle import Verdict
 from proof.bit_flips.places import HARMLESS, WITNESS, Region
@@ -80,6 +81,11 @@ def log_of(storage: SimulatedStorage) -> ModelLog:
     return read_log({name: content for name, content in files.items() if content is not None})
 
 
+def _is_lost(log: ModelLog) -> bool:
+    """Whether bytes are lost between frames: whole transactions may have been there."""
+    return any(each.lost for each in log.segments)
+
+
 @dataclass(frozen=True)
 class Decided:
     """What came of deciding all that was in doubt.
@@ -121,6 +127,7 @@ class PreparedOracle:
         assert not report.lost, f"verify names {report.lost} as lost"
         if region.part not in (HARMLESS, WITNESS):
             assert any(damage.path == region.path for damage in report.damage), f"verify has missed it: {report}"
+        is_lost = _is_lost(log_of(storage))
         expected = self._expected(storage)
         with self.victim.open(storage, mode="read_only") as onlooker:
             beside = {each.id: not each.damage for each in onlooker.prepared()}
@@ -129,7 +136,7 @@ class PreparedOracle:
         assert decided.found == expected, f"in doubt is {decided.found}, and not {expected}"
         self._check_rows(decided)
         if thorough:
-            self._check_later(storage, decided)
+            self._check_later(storage, decided, is_lost=is_lost)
         return Verdict(not report.ok, 0)
 
     def _expected(self, storage: SimulatedStorage) -> dict[str, bool]:
@@ -138,7 +145,7 @@ class PreparedOracle:
         Beside lost bytes nothing is, and of votes nobody knows whether their puts were among these.
         """
         log = log_of(storage)
-        is_lost = any(each.lost for each in log.segments)
+        is_lost = _is_lost(log)
         ended = {self._nonces[COMMITTED], self._nonces[ABORTED]}
         found = {each.id: each.puts is not None and not is_lost for each in log.not_ended if each.nonce not in ended}
         votes = [name for name, each in UNDECIDED.items() if each.group] if is_lost else []
@@ -155,13 +162,20 @@ class PreparedOracle:
                     expected.update(self._acked[group])
             assert rows == expected, f"{group} is given {rows}, and not {expected}"
 
-    def _check_later(self, storage: SimulatedStorage, decided: Decided) -> None:
-        """The next opening finds nothing in doubt, removes the segment with its damage, and remembers."""
+    def _check_later(self, storage: SimulatedStorage, decided: Decided, *, is_lost: bool) -> None:
+        """The next opening finds nothing in doubt, and remembers; one that lost bytes is kept until it is removed."""
         with self.victim.open(storage) as queue:
             assert not queue.prepared(), "something is in doubt again"
             assert not log_of(storage).segments, "a segment stays although nothing waits in it"
             for name, offsets in decided.offsets.items():
                 assert queue.commit_prepared(name) == offsets, f"{name} is remembered with other offsets"
+        prepared = queue_directory(ROOT).prepared
+        kept = [prepared / name for name in storage.list(prepared) if name.endswith(".damaged")]
+        assert len(kept) == is_lost, f"quarantined is {kept}"
+        report = verify(ROOT, storage=storage)
+        assert [each.path for each in report.damage] == kept, f"the damage stays, or is forgotten: {report}"
+        for path in kept:
+            storage.remove(path)
         report = verify(ROOT, storage=storage)
         assert report.ok, f"the damage stays: {report}"
 
