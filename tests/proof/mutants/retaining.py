@@ -91,8 +91,8 @@ RETAINING = (
         "unread-without-a-group",
         "Retention removes what no group has read, because there is none yet.",
         "persistence/groups/reclaim.py",
-        "            finished = {name: end for name, end in finished.items() if name in unread}\n",
-        "            finished = {name: end for name, end in finished.items() if name in unread or own_group is None}\n",
+        "        finished = {name: end for name, end in finished.items() if name in unread}\n",
+        "        finished = {name: end for name, end in finished.items() if name in unread or own_group is None}\n",
         "retention",
     ),
     Mutation(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from holdfast import Delivery, Empty, PersistentQueue
 from holdfast.queue import persistent_queue
@@ -34,11 +33,14 @@ class Jobs:
         """
         if mode == "exclusive":
             options.setdefault("backoff", [])
-        engine = partial(LocalEngine, living=living.__contains__)
-        with mock.patch.object(persistent_queue, "LocalEngine", engine):
+        module = vars(persistent_queue)
+        module["LocalEngine"] = partial(LocalEngine, living=living.__contains__)
+        try:  # without a context: its end would be a point to interrupt, with a queue that is open and has no name
             return PersistentQueue(
                 ROOT, mode=mode, data_file_bytes=16 * 2**10, storage=self.storage, clock=self.clock, **options
             )
+        finally:
+            module["LocalEngine"] = LocalEngine
 
     def put(self, *payloads: bytes) -> None:
         """Put messages, with a handle that says nothing of the back-off: the next one does."""

@@ -11,7 +11,7 @@ from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.format.constants import ENTRY_DONE
 from holdfast.persistence.groups import reclaim
-from holdfast.persistence.groups.group_files import GroupInfo, progress_reader, write_group
+from holdfast.persistence.groups.group_files import GroupInfo, groups_locked, progress_reader, write_group
 from holdfast.persistence.groups.group_visit import make_durable
 from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.position_file_writer import PositionFileWriter
@@ -19,7 +19,9 @@ from holdfast.persistence.groups.progress import GroupProgress
 from holdfast.persistence.groups.reclaim import retire_finished_files
 from holdfast.persistence.groups.retention import Bounds, Retention
 from holdfast.persistence.log import next_data_file
+from proof.interruptions.sweep import promised
 from support.builders.log_parts import LogParts
+from support.processes.interruptions import guarded, interrupted, points_of
 from support.storages.refusals import refusing
 
 NO_RETENTION = Retention()
@@ -336,3 +338,15 @@ def test_progress_whose_owner_has_begun_other_files_meanwhile_is_synced_there(pa
             parts.storage.remove(directory / name)
     with pytest.raises(FileNotFoundError):
         reader.sync()
+
+
+def test_who_handles_an_interruption_finds_the_list_of_groups_free(parts: LogParts) -> None:
+    """The traceback is there meanwhile; a queue that is closed and opened again would wait for the lock, and fail."""
+    (group,) = with_log(parts, "one")
+    points = [each for each in promised(points_of(lambda: retire(parts))) if "retire" in each.where]
+    assert len(points) > 20
+    finish(parts, group, range(5))
+    for point in points:
+        error = interrupted(lambda: retire(parts), point)
+        with guarded(10), groups_locked(parts.storage, parts.directory, parts.clock):
+            assert isinstance(error, KeyboardInterrupt), point

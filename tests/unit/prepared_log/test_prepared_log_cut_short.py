@@ -18,9 +18,12 @@ from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.prepared_log import PreparedLog
 from holdfast.persistence.prepared_log.segment_writer import SegmentWriter
 from holdfast.queue.producer.write_side import WriteSide
-from support.builders.handles import handle_of, segments
+from proof.interruptions.locks import locked
+from proof.interruptions.sweep import promised
+from support.builders.handles import handle_of, log_of, segments, without_moves
 from support.builders.segments import record
 from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
+from support.processes.interruptions import guarded, interrupted, points_of
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -122,6 +125,26 @@ def test_a_close_in_the_middle_of_a_removal_of_its_own_thread_does_not_wait_for_
     assert storage.before_verb is None
     with pytest.raises(ClosedError):
         log.append([b"late"], {}, record(3, 1))
+
+
+def test_a_close_that_is_interrupted_anywhere_leaves_nothing_locked() -> None:
+    """While the interruption is handled, the next close removes the segment."""
+
+    def made() -> PersistentQueue:
+        queue = open_queue(SimulatedStorage())
+        prepare(queue, "puts", "one")
+        queue.commit_prepared("one")
+        return queue
+
+    with without_moves(made()) as queue:
+        points = promised(points_of(log_of(queue).close))
+    assert len(points) > 50
+    for point in points:
+        with without_moves(made()) as queue, guarded(5):
+            error = interrupted(log_of(queue).close, point)
+            assert not locked(log_of(queue)), point
+            log_of(queue).close()
+            del error
 
 
 def end_of_segment(log: PreparedLog) -> None:

@@ -12,6 +12,7 @@ from holdfast.queue.producer import upkeep
 from holdfast.queue.threads import flusher
 from holdfast.queue.threads.flusher import Flusher
 from support.builders.handles import handle_of
+from support.processes.interruptions import without_hanging
 from support.processes.log_handlers import text_said
 from support.processes.threads import wait_until
 
@@ -126,6 +127,30 @@ def test_a_kick_that_starts_no_thread_is_made_up_for_by_the_next(
     background.kick()
     wait_until(lambda: ticks.count > 0)
     background.stop()
+
+
+def test_a_thread_whose_start_was_interrupted_once_it_ran_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one would take its kick, and the stop would wait for one of them alone."""
+    monkeypatch.setattr(flusher, "LINGER_SECONDS", 60)
+    ticks, start = Ticks(), threading.Thread.start
+    background = in_time(ticks)
+    started: list[threading.Thread] = []
+
+    def start_and_fail(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(threading.Thread, "start", start_and_fail)
+        with pytest.raises(KeyboardInterrupt):
+            background.kick()
+    background.kick()
+    wait_until(lambda: ticks.count > 0)
+    without_hanging(background.stop)
+    assert len(ticks.threads) == 1
+    assert background._thread is None
+    wait_until(lambda: not started[0].is_alive())
 
 
 def test_what_a_queue_syncs_by_time_is_synced_after_its_threads_have_ended(

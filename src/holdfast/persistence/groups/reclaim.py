@@ -8,6 +8,7 @@ meanwhile: both hold the groups lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 
 from holdfast.clock import Clock
@@ -50,47 +51,59 @@ def retire_finished_files(
         Make the progress of the groups durable that this process has open. One raises, and nothing is retired, if an
         earlier sync of its group has failed: a second one of another handle could succeed over lost data.
     """
+    retire = partial(_retire, directory, files, clock, retention, own_group, own_progress, syncs)
+    return groups_locked(files.storage, directory, clock).run(retire)  # a close may follow an interruption at once
+
+
+def _retire(
+    directory: QueueDirectory,
+    files: LogFiles,
+    clock: Clock,
+    retention: Retention,
+    own_group: str | None,
+    own_progress: GroupProgress | None,
+    syncs: Sequence[Callable[[], object]],
+) -> list[DataFileName]:
     storage, queue_id = files.storage, files.queue_id
-    with groups_locked(storage, directory, clock):
-        files.refresh()
-        files.remove_rests()
-        distances = Distances(directory, files, clock.time_ns())
+    files.refresh()
+    files.remove_rests()
+    distances = Distances(directory, files, clock.time_ns())
+    missing_bytes = _missing_bytes(directory, retention)
+    is_short = missing_bytes > 0
+    if is_short:
+        files.remove_spares()
         missing_bytes = _missing_bytes(directory, retention)
-        is_short = missing_bytes > 0
-        if is_short:
-            files.remove_spares()
-            missing_bytes = _missing_bytes(directory, retention)
-        if retention.total_bytes_max is not None:
-            missing_bytes = max(missing_bytes, files.total_bytes - retention.total_bytes_max)
-        outside = distances.outside(NOTHING if missing_bytes else retention.kept)
-        ends = {name: following.first_offset for name, following in pairwise(files.names())}  # all but the last
-        finished = {name: ends[name] for name in outside}
-        if own_progress is not None:
-            finished = _finished_by(own_progress, finished)
-        if not finished:
-            return []
-        groups = list_groups(storage, directory)
-        others = [group for group in groups if group.name != own_group]
-        readers = [progress_reader(storage, directory, queue_id, group) for group in others]
-        for reader in readers:
-            if finished:
-                finished = _finished_by(reader.refresh(), finished)
-        if not groups:
-            unread = distances.outside(retention.unread)
-            finished = {name: end for name, end in finished.items() if name in unread}
-        if missing_bytes:
-            finished = _enough(files, finished, distances.outside(retention.kept), missing_bytes)
-        if not finished:
-            return []
-        sync_deletions(storage, directory, groups)  # a group must not come back without its files
-        for sync in syncs:
-            sync()
-        for group, reader in zip(others, readers, strict=True):
-            finished = _finished_by(make_durable(storage, directory, clock, group, reader), finished)
-        retired = list(finished)[:_FILES_MAX]
-        for name in retired:
-            files.retire(name, is_spare=not is_short and files.size_of(name) <= retention.spare_bytes_max)
-        return retired
+    if retention.total_bytes_max is not None:
+        missing_bytes = max(missing_bytes, files.total_bytes - retention.total_bytes_max)
+    outside = distances.outside(NOTHING if missing_bytes else retention.kept)
+    ends = {name: following.first_offset for name, following in pairwise(files.names())}  # all but the last
+    finished = {name: ends[name] for name in outside}
+    if own_progress is not None:
+        finished = _finished_by(own_progress, finished)
+    if not finished:
+        return []
+    groups = list_groups(storage, directory)
+    others = [group for group in groups if group.name != own_group]
+    readers = [progress_reader(storage, directory, queue_id, group) for group in others]
+    for reader in readers:
+        if finished:
+            finished = _finished_by(reader.refresh(), finished)
+    if not groups:
+        unread = distances.outside(retention.unread)
+        finished = {name: end for name, end in finished.items() if name in unread}
+    if missing_bytes:
+        finished = _enough(files, finished, distances.outside(retention.kept), missing_bytes)
+    if not finished:
+        return []
+    sync_deletions(storage, directory, groups)  # a group must not come back without its files
+    for sync in syncs:
+        sync()
+    for group, reader in zip(others, readers, strict=True):
+        finished = _finished_by(make_durable(storage, directory, clock, group, reader), finished)
+    retired = list(finished)[:_FILES_MAX]
+    for name in retired:
+        files.retire(name, is_spare=not is_short and files.size_of(name) <= retention.spare_bytes_max)
+    return retired
 
 
 def _finished_by(progress: GroupProgress, files: dict[DataFileName, int]) -> dict[DataFileName, int]:

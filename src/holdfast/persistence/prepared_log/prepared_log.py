@@ -95,7 +95,7 @@ class PreparedLog:
         self._largest_bytes = largest_bytes
         self._check_fence = check_fence
         self._lock = threading.Lock()
-        self._removing = threading.Lock()  # around a removal and its sync
+        self._removing = threading.RLock()  # around a removal and its sync; a signal handler may close this in between
         self._poison = Poison("the prepared log", directory.prepared)
         self._writer: SegmentWriter | None = None
         self._earlier: dict[int, int] = {}  # segments before the last one, ascending, and their ends
@@ -362,22 +362,22 @@ class PreparedLog:
             One cannot be removed durably; nothing is removed any more.
         """
         with self._removing:
-            self._remove_ended()
+            while (sequence := self._removable()) is not None:
+                self._remove_segment(sequence)
 
-    def _remove_ended(self) -> None:
-        while (sequence := self._removable()) is not None:
-            try:
-                self._check_fence()  # another owner has segments of the same names
-                path = self._directory.segment(sequence)
-                is_damaged = any(each.path == path for each in self._lost)
-                with storage_errors("removing a segment of the prepared log", path):
-                    remove_segment(self._storage, self._directory, sequence, is_damaged=is_damaged)
-            except BaseException:
-                self._is_stuck = True  # a second sync could succeed over a removal that is lost
-                raise
-            with self._lock:
-                self._earlier.pop(sequence, None)
-                self._unwritten = {nonce: end for nonce, end in self._unwritten.items() if end.sequence != sequence}
+    def _remove_segment(self, sequence: int) -> None:
+        try:
+            self._check_fence()  # another owner has segments of the same names
+            path = self._directory.segment(sequence)
+            is_damaged = any(each.path == path for each in self._lost)
+            with storage_errors("removing a segment of the prepared log", path):
+                remove_segment(self._storage, self._directory, sequence, is_damaged=is_damaged)
+        except BaseException:
+            self._is_stuck = True  # a second sync could succeed over a removal that is lost
+            raise
+        with self._lock:
+            self._earlier.pop(sequence, None)
+            self._unwritten = {nonce: end for nonce, end in self._unwritten.items() if end.sequence != sequence}
 
     def _removable(self) -> int | None:
         """Return the oldest segment if nothing in it is undecided; None if there is none, or it is the last one."""
@@ -403,9 +403,5 @@ class PreparedLog:
                 self._writer.close()
                 self._earlier[self._last] = self._writer.end
                 self._writer = None
-        if self._removing.acquire(blocking=False):  # else this thread was interrupted in the middle of it
-            try:
-                with suppress(HoldfastError):
-                    self._remove_ended()
-            finally:
-                self._removing.release()
+        with suppress(HoldfastError):
+            self.remove_ended()

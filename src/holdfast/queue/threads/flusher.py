@@ -100,7 +100,7 @@ class Flusher:
         self._kicked.set()
 
     def _run(self) -> None:
-        while self._is_wanted():
+        while self._is_own() and self._is_wanted():
             pause = min(_SOON_SECONDS, self._interval)
             while not self._clock.wait(self._stopped, pause):
                 pause = self._interval
@@ -116,6 +116,12 @@ class Flusher:
                 if not busy:
                     break
                 self.idle = False
+
+    def _is_own(self) -> bool:
+        """Whether this is the thread; an interruption of its start may have hidden it from :meth:`kick`."""
+        with self._lock:
+            self._thread = self._thread or threading.current_thread()
+            return self._thread is threading.current_thread()
 
     def _is_wanted(self) -> bool:
         """Wait for a kick; False if none came in time, or this was stopped, and the thread is over."""
