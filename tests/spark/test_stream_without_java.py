@@ -508,6 +508,28 @@ def test_what_a_merge_has_left_out_is_gone_too(tmp_path: Path, caplog: pytest.Lo
     assert StreamRun(path, tmp_path / "late", startingOffset=20, failOnDataLoss=False).batch() == [29, 36]
 
 
+@pytest.mark.parametrize(
+    "limit", [{"maxMessagesPerTrigger": 2}, {"maxBytesPerTrigger": 5000}, {"maxBytesPerTrigger": 1}]
+)
+def test_a_bounded_stream_goes_through_a_merged_file(tmp_path: Path, limit: dict[str, int]) -> None:
+    """Batches begin at offsets that were left out, also behind the last message of the file: that is no damage."""
+    path, lives = tmp_path / "queue", [5, 17, 18, 29]
+    with PersistentQueue(path, mode="exclusive", data_file_bytes=16 * 1024) as queue:
+        for _ in range(3):
+            queue.put_many([bytes(2300)] * 12)  # in a file of its own
+        queue.put(bytes(2300))
+        for delivery in queue.receive_many(36, timeout=0):
+            if delivery.offset in lives:
+                delivery.reject("kept")
+            else:
+                delivery.ack()
+        assert queue.compact().merged_count == 1
+    batches = StreamRun(path, tmp_path / "checkpoint", group="spark", **limit).all()
+    assert [offset for batch in batches for offset in batch] == [*lives, 36]
+    if limit == {"maxBytesPerTrigger": 5000}:
+        assert max(map(len, batches)) == 2
+
+
 def test_a_group_that_was_deleted_is_made_again_and_hides_no_loss(queue: SmallQueue) -> None:
     """What went meanwhile was not read."""
     from holdfast.spark.streaming.queue_stream import MessagesGoneError

@@ -99,7 +99,7 @@ class FileRangeReader:
     def _walked(self, file: ReadableFile, header: DataFileHeader) -> Iterator[Walked]:
         part = self._part
         limit = min(file.size(), part.limit or file.size())
-        if not part.position and part.start - part.name.first_offset > BATCH_COUNT_MAX:
+        if not part.position and (header.is_merged or part.start - part.name.first_offset > BATCH_COUNT_MAX):
             self._jump(file, header)
         size = CHUNK_BYTES
         while self._next < part.end and self._position < limit:

@@ -3,6 +3,9 @@
 The seal of a file knows a message about every 64 KiB. The file that is being written has none, so the last place is
 remembered: a batch begins where the one before it ended. The remembered place only saves time: it may be lost at any
 moment, and is when Spark starts another process.
+
+A merged file has no places: an offset that was left out of it is nowhere, and behind the last message is no next one.
+Its reader looks the offset up in the seal.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from bisect import bisect_right
 from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader
 from holdfast.persistence.filesystem.layout import DataFileName
 from holdfast.persistence.filesystem.storage import MISSING
-from holdfast.persistence.format.constants import FRAMES_START
+from holdfast.persistence.format.constants import FRAME_HEADER_BYTES, FRAMES_START
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.log.sealed_file import sealed_places
 from holdfast.spark.streaming.log import StreamLog
@@ -29,7 +32,9 @@ class Places:
         self._known: dict[tuple[DataFileName, int], int] = {}
 
     def note(self, name: DataFileName, offset: int, position: int) -> None:
-        """Remember the place of a message, which may not be written yet."""
+        """Remember the place of a message, which may not be written yet; not in a merged file."""
+        if name.is_merged:
+            return
         self._known.pop((name, offset), None)
         self._known[name, offset] = position
         if len(self._known) > _KNOWN_MAX:
@@ -41,8 +46,8 @@ class Places:
             self.note(DataFileName(log.mark.sequence, log.mark.first_offset), log.end, log.mark.visible[0])
 
     def position_of(self, log: StreamLog, name: DataFileName, offset: int) -> int:
-        """Return the position of a message in a file; 0 if it is unknown, or the message is the first one."""
-        if offset == name.first_offset:
+        """Return the position of a message in a file; 0 if it is unknown or the first one, or the file is merged."""
+        if offset == name.first_offset or name.is_merged:
             return 0
         first, position = self._nearest(log, name, offset)
         if first == offset:
@@ -92,6 +97,8 @@ class Places:
             Whether ``stop`` is the end of the file: then its size alone may show that all do.
         """
         try:
+            if name.is_merged:
+                return self._walk_within(log, name, first, stop, 0, 0, room)
             begin = self.position_of(log, name, first) or FRAMES_START
             if is_whole and (size := self._end_position(log, name) - begin) <= room:
                 return stop, size
@@ -103,10 +110,15 @@ class Places:
     def _walk_within(
         self, log: StreamLog, name: DataFileName, first: int, stop: int, position: int, begin: int, room: int
     ) -> tuple[int, int]:
+        """Return the same by walking over the messages; position and begin are 0 if they are not known."""
         part = log.part(name, first, stop, position)
         reader = FileRangeReader(log.storage, log.path(name), log.queue_id, part, lambda _: None)
         behind = position
         for walked in reader.walked():
+            if not behind:
+                behind = begin = (
+                    reader.position + walked.bounds[0] - FRAME_HEADER_BYTES - len(walked.headers.get(0, b""))
+                )
             ends = walked.bounds[1::2]
             fitting = bisect_right(ends, begin + room - reader.position)
             if fitting:
@@ -116,7 +128,7 @@ class Places:
                 self.note(name, reached, behind)
                 return reached, behind - begin
         self.note(name, stop, reader.position)
-        return stop, reader.position - begin
+        return stop, reader.position - begin if behind else 0
 
     # -- What the seal knows -----------------------------------------------------------------------------------------
 
