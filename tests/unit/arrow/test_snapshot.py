@@ -67,6 +67,31 @@ def test_a_plan_names_every_message_once(queue: SmallQueue) -> None:
     assert wanted == list(range(queue.put_count))
 
 
+def test_one_listing_in_the_middle_of_a_merge_is_no_loss(queue: SmallQueue) -> None:
+    """It may have neither the merged file, nor what that has replaced: the next one has it."""
+
+    class Torn(OsStorage):
+        """Its first listing lacks the second file."""
+
+        is_torn = True
+
+        def list(self, path: Path) -> list[str]:
+            names = sorted(super().list(path))
+            if path.name != "data" or not self.is_torn:
+                return names
+            self.is_torn = False
+            return [name for name in names if not name.startswith("0000000002-")]
+
+    taken = take_snapshot(Torn(), Selection(queue.root, group="default"))
+    assert [part.name.sequence for part in taken.parts] == [1, 2, 3]
+    assert taken.missing == []
+    pytest.importorskip("pyspark")
+    from holdfast.spark.streaming.log import StreamLog
+
+    log = StreamLog.look(Torn(), queue.root)
+    assert log.between(0, log.end)[1] == ()
+
+
 def test_offsets_bound_a_plan(queue: SmallQueue) -> None:
     """Files outside of them are not in it."""
     wanted = [offset for _, runs in plan(queue, offset_start=4, offset_end=6) for run in runs for offset in range(*run)]

@@ -77,14 +77,14 @@ def take_snapshot(storage: Storage, selection: Selection) -> Snapshot:
 
     Notes
     -----
-    Cost: one listing; with gaps or given timestamps, also the headers and seals of a few files.
+    Cost: two listings; with gaps or given timestamps, also the headers and seals of a few files.
     """
     directory, queue_id, _ = open_directory(storage, selection.path, create=False, writable=False)
     with storage_errors("planning a read", directory.root):
         mark = read_mark(storage, directory, queue_id)
         if mark is None:
             return Snapshot(directory.root, queue_id, deliveries=None if selection.group is None else {})
-        names = list_data_files(storage, directory)
+        names = settled_files(storage, directory)
         wanted, begun = _progress(storage, directory, queue_id, selection.group)
         plan = _Plan(storage, directory, mark, names)
         deliveries = None if wanted is None else dict(wanted.deliveries)
@@ -113,6 +113,17 @@ def read_mark(storage: Storage, directory: QueueDirectory, queue_id: bytes) -> W
         f"{directory.write_mark} does not say where the log ends: open the queue once, which writes it anew",
         path=str(directory.write_mark),
     )
+
+
+def settled_files(storage: Storage, directory: QueueDirectory) -> list[DataFileName]:
+    """Return the data files in log order, once two listings agree.
+
+    One alone proves no loss: in the middle of a merge it may have neither the new file nor those that it has replaced.
+    """
+    names = list_data_files(storage, directory)
+    while (again := list_data_files(storage, directory)) != names:
+        names = again
+    return names
 
 
 def visible_end(mark: Watermark) -> int:

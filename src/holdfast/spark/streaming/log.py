@@ -1,6 +1,6 @@
 """The log as a stream sees it at one moment: its end, and the messages of its files.
 
-The cost of a poll does not depend on the backlog: one small file for the end, one listing where files are asked for,
+The cost of a poll does not depend on the backlog: one small file for the end, two listings if files are asked for,
 and of them only those that a batch reads.
 """
 
@@ -13,11 +13,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from holdfast.arrow.reading.file_range import FileRange, Runs, clipped
-from holdfast.arrow.reading.snapshot import pinned, read_mark, visible_end, visible_files
+from holdfast.arrow.reading.snapshot import pinned, read_mark, settled_files, visible_end, visible_files
 from holdfast.persistence.filesystem.layout import (
     DataFileName,
     QueueDirectory,
-    list_data_files,
     open_directory,
 )
 from holdfast.persistence.filesystem.storage import MISSING, OsStorage, Storage
@@ -58,7 +57,7 @@ class StreamLog:
     @cached_property
     def names(self) -> list[DataFileName]:
         """The data files, as they are when this is asked first: after the end was read."""
-        return list_data_files(self.storage, self.directory)
+        return settled_files(self.storage, self.directory)
 
     def path(self, name: DataFileName) -> Path:
         """Return where a file is."""
