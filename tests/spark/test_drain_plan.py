@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, PersistentQueue, Put
-from holdfast.arrow.draining.plan import DrainPlan, missing_files, plan_drain, task_count_for
+from holdfast.arrow.draining.plan import DrainPlan, plan_drain, task_count_for
+from holdfast.persistence.format.report import Damage
 from holdfast.spark import drain
 from support.builders.handles import handle_of
 from support.spark.drains import TasksForSpark, fill
@@ -48,7 +49,7 @@ def test_every_message_is_read_once_by_any_number_of_tasks(tmp_path: Path, task_
         queue.receive(timeout=0).nack(delay=0)
         reservation = queue.reservations.take(max_messages=800)
         assert reservation is not None
-        plan = plan_drain(queue, reservation, task_count)
+        plan = plan_drain(queue, reservation, task_count, [])
         rows = read(plan)
         assert rows == read(plan)
         expected = list(queue.reservations.read(reservation, pytest.fail))
@@ -79,15 +80,38 @@ def test_planning_looks_at_the_files_of_the_batch_and_lists_no_others(
         assert reservation is not None
         with monkeypatch.context() as patch:
             patch.setattr(handle_of(queue).files, "refresh", lambda: pytest.fail("a listing"))
-            assert missing_files(queue, reservation) == []
-            whole = plan_drain(queue, reservation, 1)
+            whole = plan_drain(queue, reservation, 1, missing := list[Damage]())
+            assert missing == []
         first, count, sequence, _ = reservation.runs[0]
         name = handle_of(queue).files.named(sequence)
         assert name is not None
         handle_of(queue).files.path(name).unlink()
-        (damage,) = missing_files(queue, reservation)
+        plan = plan_drain(queue, reservation, 1, missing)
+        assert plan.tasks == (whole.tasks[0][1:],)
+        (damage,) = missing
         assert (damage.offsets, damage.reason) == (range(first, first + count), "the data file is missing")
-        assert plan_drain(queue, reservation, 1).tasks == (whole.tasks[0][1:],)
+
+
+def test_a_file_that_goes_while_a_batch_is_planned_is_read_or_named_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan and the damage are of one look at the files: no message is in neither."""
+    with PersistentQueue(filled(tmp_path / "q"), mode="shared") as queue:
+        reservation = queue.reservations.take(max_messages=200)
+        assert reservation is not None
+        look, looks = queue.reservations.data_files, list[int]()
+
+        def look_and_remove(held: Any) -> Any:
+            names = look(held)
+            looks.append(len(names))
+            next(path for path in (tmp_path / "q" / "data").iterdir() if path.name.startswith("0000000002-")).unlink()
+            return names
+
+        monkeypatch.setattr(type(queue.reservations), "data_files", lambda _, held: look_and_remove(held))
+        missing: list[Damage] = []
+        plan = plan_drain(queue, reservation, 1, missing)
+        planned = sum(end - first for parts in plan.tasks for part in parts for first, end in part.wanted)
+        assert (len(looks), planned + sum(len(each.offsets) for each in missing)) == (1, 200)
 
 
 def test_a_session_without_a_context_drains_large_batches_too(tmp_path: Path) -> None:

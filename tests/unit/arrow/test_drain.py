@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from holdfast import ConfigError, PersistentQueue, QueueLockedError, UsageError
 from holdfast.arrow import drain
 from holdfast.arrow.draining import driver_wait
 from holdfast.arrow.draining.queue_drain import make_group
+from holdfast.queue.prepared.reservations import Reservation, Reservations
 from support.processes.children import Signal, child
 from support.spark.drain_faults import GROUP, note, noted
 
@@ -94,6 +96,37 @@ def test_a_jvm_that_does_not_end_is_named(path: Path, monkeypatch: pytest.Monkey
     holds.close()
     assert "stays reserved" in caught.value.__notes__[0]
     assert drain(path, lambda *_: None, group=GROUP).resumed_count == 1
+
+
+@pytest.mark.parametrize("when", ["before it is reserved", "while it runs"])
+def test_a_drain_that_ends_right_behind_a_commit_has_said_what_is_lost(
+    path: Path, when: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The messages never come again, so no later drain says it."""
+    commit = Reservations.commit
+
+    def commit_and_end(held: Reservations, reservation: Reservation) -> None:
+        commit(held, reservation)
+        raise KeyboardInterrupt
+
+    def damage() -> None:
+        with next((path / "data").iterdir()).open("r+b") as file:
+            file.seek(15_000_000)
+            file.write(b"damage")
+
+    def fn(rows: Any, _: str) -> None:
+        if when == "while it runs":
+            damage()
+        rows.read_all()
+
+    if when == "before it is reserved":
+        damage()
+    monkeypatch.setattr(Reservations, "commit", commit_and_end)
+    with caplog.at_level(logging.ERROR, "holdfast"), pytest.raises(KeyboardInterrupt):
+        drain(path, fn)
+    assert "offsets 74..74 lost" in caplog.text
+    monkeypatch.undo()
+    assert drain(path, lambda *_: None).message_count == 0
 
 
 def test_without_pyarrow_one_line_says_what_to_install(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

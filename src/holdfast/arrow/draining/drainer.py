@@ -73,7 +73,7 @@ class ArrowEngine:
         if queue.path not in self._waited:
             wait_for_driver(QueueDirectory(queue.path).group(queue.group))
             self._waited.add(queue.path)
-        return partial(self._run, plan_drain(queue, reservation, 1))
+        return partial(self._run, plan_drain(queue, reservation, 1, damage))
 
     def _run(self, plan: DrainPlan) -> None:
         import pyarrow as pa

@@ -15,9 +15,9 @@ from pathlib import Path
 from holdfast.arrow.reading.file_range import FileRange, clipped
 from holdfast.arrow.reading.partitions import TASK_BYTES_MIN
 from holdfast.arrow.reading.snapshot import read_mark
-from holdfast.persistence.filesystem.layout import QueueDirectory
+from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory
 from holdfast.persistence.filesystem.storage import OsStorage
-from holdfast.persistence.format.report import Damage
+from holdfast.persistence.format.report import DAMAGED, Damage
 from holdfast.queue.persistent_queue import PersistentQueue
 from holdfast.queue.prepared.reservations import Reservation
 
@@ -62,9 +62,18 @@ class DrainPlan:
         return plan
 
 
-def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int) -> DrainPlan:
-    """Cut a reservation into about equal tasks; the data files that it holds are not retired."""
-    parts = list(_parts(queue, reservation))
+def plan_drain(queue: PersistentQueue, reservation: Reservation, task_count: int, damage: list[Damage]) -> DrainPlan:
+    """Cut a reservation into about equal tasks; the data files that it holds are not retired.
+
+    Messages whose data file was removed all the same are added to the damage.
+    """
+    names = queue.reservations.data_files(reservation)  # once: a message is in the plan, or in the damage
+    damage += [
+        Damage(queue.path / "data", 0, 0, range(first, first + count), DAMAGED, "the data file is missing")
+        for first, count, sequence, _ in reservation.runs
+        if sequence not in names
+    ]
+    parts = list(_parts(queue, reservation, names))
     share = -(-reservation.count // max(1, task_count))
     tasks: list[list[FileRange]] = [[]]
     room = share
@@ -92,14 +101,13 @@ def task_count_for(size_bytes: int, parallelism: int) -> int:
     return max(1, min(rounds * parallelism, size_bytes // TASK_BYTES_MIN))
 
 
-def _parts(queue: PersistentQueue, reservation: Reservation) -> Iterator[FileRange]:
-    """Yield one range for each data file."""
+def _parts(queue: PersistentQueue, reservation: Reservation, names: dict[int, DataFileName]) -> Iterator[FileRange]:
+    """Yield one range for each data file that is there."""
     by_file: dict[int, list[tuple[int, int]]] = {}
     limits: dict[int, int] = {}
     for first, count, sequence, end_position in reservation.runs:
         by_file.setdefault(sequence, []).append((first, first + count))
         limits[sequence] = end_position
-    names = queue.reservations.data_files(reservation)
     mark = read_mark(OsStorage(), QueueDirectory(queue.path), queue.queue_id)  # it may come a little later than a put
     log_end = (0, 0) if mark is None else (mark.sequence, mark.visible[0])
     for sequence, wanted in by_file.items():
@@ -107,16 +115,6 @@ def _parts(queue: PersistentQueue, reservation: Reservation) -> Iterator[FileRan
             name, end = names[sequence], limits[sequence]
             limit = 0 if name.is_merged else end  # places are of the old one
             yield FileRange(name, tuple(wanted), limit, log_end=min(log_end, (sequence, end)))
-
-
-def missing_files(queue: PersistentQueue, reservation: Reservation) -> list[Damage]:
-    """Return the messages of a reservation that are lost because their data file was removed."""
-    names = queue.reservations.data_files(reservation)
-    return [
-        Damage(queue.path / "data", 0, 0, range(first, first + count), "damaged", "the data file is missing")
-        for first, count, sequence, _ in reservation.runs
-        if sequence not in names
-    ]
 
 
 def _count(part: FileRange) -> int:

@@ -20,7 +20,6 @@ from typing import Protocol
 
 from holdfast.arrow.draining.drain_lock import locked_drain
 from holdfast.arrow.draining.loss_notes import LossNotes
-from holdfast.arrow.draining.plan import missing_files
 from holdfast.arrow.draining.reports import DrainProgress, DrainTally
 from holdfast.errors import ConfigError, ShutDown
 from holdfast.persistence.filesystem.layout import QueueDirectory, open_directory
@@ -152,7 +151,7 @@ class QueueDrain:
         self._options = options
         self._tally = tally
         self._is_stopping = is_stopping
-        self._known_damage = known_damage
+        self._known_damage = list(known_damage)
         self._resumed = deque(queue.reservations.held(PREFIX))
         self._running: deque[_Batch] = deque()
 
@@ -169,9 +168,7 @@ class QueueDrain:
     def conclude(self) -> None:
         """Count what is left, and the damage that was met before it could be reserved."""
         self._tally.depth = self.queue.depth()
-        for each in self.queue.recovery.damage:
-            if each not in self._known_damage:
-                self._lose(each)
+        self._say_stepped_over()
 
     def _start_next(self, end_offset: int | None) -> bool:
         """Start the next batch; False if there is nothing to take now."""
@@ -194,7 +191,7 @@ class QueueDrain:
         if reservation is None:
             return False
         size = self.queue.reservations.size_bytes(reservation)
-        damage = missing_files(self.queue, reservation)
+        damage: list[Damage] = []
         with _said_to_stay(reservation):
             run = self._engine.prepare(self.queue, reservation, size, damage)
         thread = None if self._options.in_flight == 1 else _started(run)
@@ -212,10 +209,12 @@ class QueueDrain:
         self._running.popleft()
         notes = LossNotes(OsStorage(), QueueDirectory(self.queue.path).group(self._options.group))
         damage = [*batch.damage, *notes.read(batch.reservation.id)]
+        self._say_stepped_over()
+        for each in damage:  # now: a process that is killed behind the commit must have said it
+            self._say(each)
         self.queue.reservations.commit(batch.reservation)
         notes.remove([*(each.reservation.id for each in self._running), *(each.id for each in self._resumed)])
-        for each in damage:
-            self._lose(each)
+        self._tally.damage += damage
         self._tally.add(batch.reservation.id, batch.reservation.count, batch.size_bytes)
         self._tell(batch.reservation, batch.size_bytes, time.monotonic() - batch.started)
 
@@ -230,9 +229,16 @@ class QueueDrain:
                 logger.warning("batch %s has run and stays reserved: one before it failed", batch.reservation.id)
         self._running.clear()
 
-    def _lose(self, damage: Damage) -> None:
+    def _say_stepped_over(self) -> None:
+        """Say which messages could not be reserved, and count them."""
+        for each in self.queue.recovery.damage:
+            if each not in self._known_damage:
+                self._say(each)
+                self._tally.damage.append(each)
+                self._known_damage.append(each)
+
+    def _say(self, damage: Damage) -> None:
         logger.error("drain of %s: %s", self.queue.path, damage)
-        self._tally.damage.append(damage)
 
     def _tell(self, reservation: Reservation, size: int, seconds: float) -> None:
         depth = self._tally.depth = self.queue.depth()

@@ -124,14 +124,14 @@ class SparkEngine:
         from holdfast.spark.draining.source import frame_from_driver, frame_in_tasks, register
 
         if reservation.count <= _DRIVER_COUNT_MAX and size <= _DRIVER_BYTES_MAX:
-            plan = plan_drain(queue, reservation, 1)
+            plan = plan_drain(queue, reservation, 1, damage)
             return frame_from_driver(self._spark, plan, self._schema, self._rows, damage.append), None
         if not self._is_registered:
             register(self._spark)
             self._is_registered = True
         context = getattr(self._spark, "sparkContext", None)  # Spark Connect has none
         parallelism = _CONNECT_PARALLELISM if context is None else context.defaultParallelism
-        plan = plan_drain(queue, reservation, task_count_for(size, parallelism))
+        plan = plan_drain(queue, reservation, task_count_for(size, parallelism), damage)
         grant = Grant(plan.root, plan.queue_id, plan.notes, plan.batch_id)
         place = announce(grant, session_driver(self._spark), self._serve_address, is_kept=True)
         if place is not None:
