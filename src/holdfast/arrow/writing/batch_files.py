@@ -47,7 +47,8 @@ class BatchFiles:
         self._make(directory)
 
     def write_all(self, batches: Any) -> None:
-        """Write the rows of a ``pyarrow.RecordBatchReader``."""
+        """Write the rows of a ``pyarrow.RecordBatchReader``; ConfigError if files would not have them all."""
+        self._check(with_date(batches.schema.empty_table(), self._partition_by).column_names)
         collected: list[Any] = []
         size = 0
         for batch in batches:
@@ -59,11 +60,22 @@ class BatchFiles:
         if collected or not (self._open or self._partition_by):  # without rows there is a file that has the columns
             self._write(pa.Table.from_batches(collected, batches.schema))
 
+    def _check(self, names: list[str]) -> None:
+        """Raise ConfigError if rows with these columns cannot be in files that are divided so."""
+        for name in self._partition_by:
+            if name not in names:
+                raise ConfigError(f"rows cannot be divided by {name!r}: they have {', '.join(names)}")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ConfigError(f"rows have a column {twice[0]!r} twice, and a file may lose one: rename it")
+        if not set(names) - set(self._partition_by):
+            raise ConfigError(
+                "files need a column besides those that divide the rows: without one they have no rows; add one, or "
+                "divide by fewer"
+            )
+
     def _write(self, table: Any) -> None:
         table = with_date(table, self._partition_by)
-        for name in self._partition_by:
-            if name not in table.column_names:
-                raise ConfigError(f"rows cannot be divided by {name!r}: they have {', '.join(table.column_names)}")
         for names, rows in divided(table, self._partition_by):
             self._writer(names, rows.schema).write(rows)
 

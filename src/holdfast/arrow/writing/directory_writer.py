@@ -85,7 +85,7 @@ class DirectoryWriter:
         ------
         ConfigError
             There is no such column to divide rows by, or a batch has too many values of it; or the directory is there
-            and ``mode`` is "error".
+            and ``mode`` is "error". Or files would not have all of the rows: docs/arrow.md, "Files".
         DiskFullError, StorageError
             The disk refuses. The earlier directory is there, or none.
         """

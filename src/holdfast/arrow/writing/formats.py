@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from holdfast.arrow.writing.map_objects import objects_of
 from holdfast.arrow.writing.storage_file import StorageFile
+from holdfast.errors import ConfigError
 
 _COMPRESSION = "snappy"
 """As Spark's own."""
@@ -79,6 +80,12 @@ class CsvFile:
             column if column.type == field.type else self._texts(column, field.type)
             for column, field in zip(table.columns, self._schema, strict=True)
         ]
+        if len(columns) == 1 and columns[0].null_count:
+            name = self._schema.names[0]
+            raise ConfigError(
+                f"the column {name!r} has a null, and is the only one of a CSV file: its line would be empty, which "
+                "readers skip; add a column, or take another format"
+            )
         self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
 
     def _texts(self, column: Any, kind: Any) -> Any:
