@@ -128,6 +128,39 @@ def test_values_that_only_arrow_refuses_do_not_fit_either(tmp_path: Path) -> Non
     assert rows[1]["undecodable"]["payload"] == b'{"price": 1.234}'
 
 
+@pytest.mark.parametrize(
+    ("kind", "fitting", "other"),
+    [
+        (("float32",), 3.4e38, 1e39),
+        (("float32",), 0.1, -(2.0**128)),
+        (("float16",), 65504, 65520),
+        (("timestamp", "s"), "2026-01-31T12:00:00", "2026-01-31T12:00:00.5"),
+        (("timestamp", "ms", "UTC"), "2026-01-31T12:00:00.123Z", "2026-01-31T12:00:00.123456Z"),
+        (("duration", "s"), "PT1M", "PT1.5S"),
+        (("duration", "ms"), "PT1.5S", "-PT0.0005S"),
+    ],
+)
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_values_that_arrow_would_change_do_not_fit(
+    tmp_path: Path, kind: tuple[str, ...], fitting: Any, other: Any, is_nested: bool
+) -> None:
+    """It would make a large number infinite, and cut the end of a time off; a number that is rounded does fit."""
+    import pyarrow as pa
+
+    name, *unit = kind
+    value = getattr(pa, name)(*unit)
+    schema = struct(a=pa.map_(pa.string(), pa.list_(pa.struct([("b", value)]))) if is_nested else value)
+    bodies = [{"a": {"x": [{"b": each}, {}, None]} if is_nested else each} for each in (fitting, other, None)]
+    if is_nested:
+        bodies[-1] = {"a": None}
+    texts = [msgspec.json.encode(each) for each in bodies]
+    good, bad, last = decoded(tmp_path / "q", schema, *texts)
+    assert (good["undecodable"], last) == (None, {"body": {"a": None}, "undecodable": None})
+    assert bad["body"] is None
+    assert bad["undecodable"]["payload"] == texts[1]
+    assert "does not fit into" in bad["undecodable"]["reason"]
+
+
 def test_every_type_that_payloads_have_is_a_column(tmp_path: Path) -> None:
     """Times as ISO 8601, bytes as Base64 in JSON; structs, lists and maps inside each other."""
     import pyarrow as pa

@@ -6,6 +6,8 @@ Fields that a message lacks are null, and those that the schema lacks are ignore
 from __future__ import annotations
 
 import datetime as dt
+import math
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, Optional, TypedDict
 
@@ -16,6 +18,15 @@ from holdfast.errors import ConfigError
 
 _BOUND_BITS_MAX = 64
 """No bound of msgspec is larger than an integer of so many bits."""
+
+
+_FLOAT_ENDS = {16: 2.0**16 - 2.0**4, 32: 2.0**128 - 2.0**103}
+"""By bits: from here on Arrow makes a number infinite."""
+
+_STEPS = {"s": 1_000_000, "ms": 1000}
+"""By unit, in microseconds, which Python has: Arrow cuts off what is finer."""
+
+Check = Callable[[Any], object]
 
 
 def python_type(kind: Any, name: str = "Body") -> Any:
@@ -64,6 +75,43 @@ _PLAIN = (
     (pa.types.is_decimal, Decimal),
     (pa.types.is_null, type(None)),
 )
+
+
+def check_of(kind: Any) -> Check | None:
+    """Return what raises ValueError for a value that Arrow would change to make it fit; None if it changes none."""
+    check = _check_of(kind)
+    return None if check is None else lambda value: None if value is None else check(value)
+
+
+def _check_of(kind: Any) -> Check | None:
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        checks = {field.name: check for field in fields if (check := check_of(field.type)) is not None}
+        return (lambda row: [check(row.get(name)) for name, check in checks.items()]) if checks else None
+    if pa.types.is_map(kind):
+        item = check_of(kind.item_type)
+        return None if item is None else lambda items: [item(each) for each in items.values()]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        value = check_of(kind.value_type)
+        return None if value is None else lambda values: [value(each) for each in values]
+    return _plain_check_of(kind)
+
+
+def _plain_check_of(kind: Any) -> Check | None:
+    if pa.types.is_floating(kind) and kind.bit_width in _FLOAT_ENDS:
+        end = _FLOAT_ENDS[kind.bit_width]
+        return lambda number: _refuse(number, kind) if end <= abs(number) < math.inf else None
+    if pa.types.is_timestamp(kind) and kind.unit in _STEPS:
+        step = _STEPS[kind.unit]
+        return lambda time: _refuse(time, kind) if time.microsecond % step else None
+    if pa.types.is_duration(kind) and kind.unit in _STEPS:
+        step = _STEPS[kind.unit]
+        return lambda span: _refuse(span, kind) if span.microseconds % step else None
+    return None
+
+
+def _refuse(value: object, kind: Any) -> None:
+    raise ValueError(f"{value} does not fit into {kind}")
 
 
 def has_map(kind: Any) -> bool:

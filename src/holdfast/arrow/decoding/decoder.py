@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from holdfast.arrow.decoding.body_types import has_map, python_type, with_pairs
+from holdfast.arrow.decoding.body_types import check_of, has_map, python_type, with_pairs
 from holdfast.arrow.decoding.decoding import Decoding
 from holdfast.arrow.decoding.named_codec import codec_named
 from holdfast.arrow.decoding.protobuf_messages import message_class, message_fields, read_descriptor
@@ -54,6 +54,7 @@ class BodyDecoder:
         if not pa.types.is_struct(self.kind) or not self.kind.num_fields:
             raise ConfigError(f"the schema of bodies is a struct of one field or more, not {self.kind}")
         self._type = python_type(self.kind)
+        self._check = check_of(self.kind)
         self._has_map = has_map(self.kind)
         self._own = codec_named(codec) if codec else None
         self._plain: Codec[Any] = Codec(Registry(), type=self._type)
@@ -83,7 +84,10 @@ class BodyDecoder:
         for place, (payload, encoded) in enumerate(zip(payloads, headers, strict=True)):
             decode = self._decoders.get(encoded) or self._decoder(encoded)
             try:
-                bodies.append(decode(payload))
+                body = decode(payload)
+                if self._check is not None:
+                    self._check(body)
+                bodies.append(body)
             except MemoryError:
                 raise
             except Exception as error:  # any exception of a class of the application
