@@ -190,6 +190,23 @@ def test_a_file_that_was_consumed_is_one_also_through_the_server(path: Path, is_
             assert set(offsets(reader, partitions)) < set(range(COUNT))
 
 
+def test_what_lives_in_a_file_that_was_merged_is_read_through_the_server(path: Path) -> None:
+    """Without ``failOnDataLoss``: the server looks for the merged file."""
+    reader, partitions = planned(PLANNED, ["offset"], serveAddress=HOST, failOnDataLoss=False)
+    with PersistentQueue(path, mode="exclusive") as queue:
+        for delivery in queue.receive_many(1000, timeout=0):
+            if delivery.offset % 100 == 7:
+                delivery.reject("kept")
+            else:
+                delivery.ack()
+        assert queue.compact().merged_count
+    with on_another_machine(path.parent, nothing):
+        found = offsets(reader, partitions)
+    assert found == sorted(set(found))
+    assert {*range(7, 1000, 100), *range(1000, COUNT)} <= set(found)
+    assert len(found) < COUNT
+
+
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_a_queue_that_the_server_does_not_see_either_was_not_consumed(path: Path, is_strict: bool) -> None:
     """It was moved, or unmounted."""

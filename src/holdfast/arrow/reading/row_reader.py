@@ -65,8 +65,17 @@ class RowReader:
         expression = self.selection.filter
         message_filter = None if expression is None else MessageFilter(expression)
         for part in parts:
+            found = walk_range(
+                root,
+                queue_id,
+                part,
+                self.lose,
+                advice=self.advice,
+                elsewhere=elsewhere,
+                follows_merges=not self.fail_on_data_loss,
+            )
             try:
-                for walked in walk_range(root, queue_id, part, self.lose, advice=self.advice, elsewhere=elsewhere):
+                for walked in found:
                     rows = self.selection.in_time(walked)
                     if message_filter is not None:
                         rows = matching(rows, message_filter)

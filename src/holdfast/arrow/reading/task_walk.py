@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.arrow.reading.file_range import FileRange
+from holdfast.arrow.reading.file_range import FileRange, clipped
 from holdfast.arrow.reading.file_range_reader import ConsumedMeanwhileError, FileRangeReader, Opener
 from holdfast.arrow.reading.frame_walk import Walked
-from holdfast.arrow.reading.snapshot import read_mark
+from holdfast.arrow.reading.snapshot import read_mark, settled_files
 from holdfast.errors import ConfigError, HoldfastError, QueueNotFoundError
 from holdfast.persistence.filesystem.layout import DataFileName, QueueDirectory, open_directory, queue_directory
 from holdfast.persistence.filesystem.storage import OsStorage, ReadableFile, Storage, storage_errors
 from holdfast.persistence.format.report import Damage
+
+logger = logging.getLogger("holdfast")
 
 
 def require_queue_here(storage: Storage, root: Path, queue_id: bytes) -> QueueDirectory:
@@ -68,9 +72,20 @@ class QueueFiles(Opener, Protocol):
     def require_log(self, part: FileRange) -> None:
         """Make sure that the queue is there, and that its log once held a part. Raises HoldfastError."""
 
+    def replacing(self, name: DataFileName) -> DataFileName | None:
+        """Return the merged file that has taken the place of a file; None if there is none. Raises HoldfastError."""
+
 
 Elsewhere = Callable[[HoldfastError], QueueFiles]
 """Takes why this machine does not see the queue, and returns what does, or raises."""
+
+
+def replacing_file(storage: Storage, directory: QueueDirectory, name: DataFileName) -> DataFileName | None:
+    """Return the merged file that has taken the place of a file; None if there is none."""
+    with storage_errors("looking for a merged file", directory.data):
+        names = settled_files(storage, directory)
+    later = (each for each in names if each.is_merged and each.generation > name.generation)
+    return next((each for each in later if each.first_sequence <= name.sequence <= each.sequence), None)
 
 
 class LocalFiles:
@@ -94,6 +109,10 @@ class LocalFiles:
     def require_log(self, part: FileRange) -> None:
         """Make sure that this is no older copy. Raises as :func:`require_log_here`."""
         require_log_here(self._storage, self._root, self._queue_id, part.name, part.log_end)
+
+    def replacing(self, name: DataFileName) -> DataFileName | None:
+        """Return the merged file that has taken the place of a file; None if there is none."""
+        return replacing_file(self._storage, queue_directory(self._root), name)
 
 
 def queue_files(root: Path, queue_id: bytes, part: FileRange, elsewhere: Elsewhere | None) -> QueueFiles:
@@ -122,6 +141,7 @@ def walk_range(
     *,
     advice: str,
     elsewhere: Elsewhere | None = None,
+    follows_merges: bool = False,
 ) -> Iterator[Walked]:
     """Yield the messages of a planned range.
 
@@ -135,6 +155,8 @@ def walk_range(
         What to do if the range was consumed.
     elsewhere : callable or None
         Where to read if this machine does not see the queue.
+    follows_merges : bool
+        Whether a file that was merged with others is no error: then the merged one has what lives of the range.
 
     Raises
     ------
@@ -144,10 +166,23 @@ def walk_range(
         As :meth:`FileRangeReader.walked`.
     """
     files = queue_files(root, queue_id, part, elsewhere)
-    path = queue_directory(root).data_file(part.name)
-    with storage_errors("reading", path):
-        try:
-            yield from FileRangeReader(files, path, queue_id, part, on_loss).walked()
-        except ConsumedMeanwhileError as error:
-            files.require_log(part)
-            raise ConsumedMeanwhileError(f"{error}: {advice}", path=str(path)) from None
+    while True:
+        path, reached = queue_directory(root).data_file(part.name), part.start
+        with storage_errors("reading", path):
+            try:
+                for walked in FileRangeReader(files, path, queue_id, part, on_loss).walked():
+                    yield walked
+                    reached = walked.offsets[-1] + 1
+            except ConsumedMeanwhileError as error:
+                files.require_log(part)
+                merged = files.replacing(part.name) if follows_merges else None
+                if merged is None:
+                    raise ConsumedMeanwhileError(f"{error}: {advice}", path=str(path)) from None
+            else:
+                return
+        logger.warning(
+            "%s was merged after this read was planned: it continues in %s, without what is gone", path, merged
+        )
+        part = replace(
+            part, name=merged, wanted=clipped(part.wanted, reached, part.end), limit=0, file_id=b"", position=0
+        )

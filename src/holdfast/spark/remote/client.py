@@ -18,7 +18,7 @@ from pyarrow import flight
 from holdfast.arrow.draining.loss_notes import damage_fields
 from holdfast.errors import RetryableError
 from holdfast.log import printable
-from holdfast.persistence.filesystem.layout import DataFileName
+from holdfast.persistence.filesystem.layout import DataFileName, data_file_name
 from holdfast.persistence.format.report import Damage
 from holdfast.queue.protocol.error_text import from_text
 from holdfast.spark.remote.place import SERVER_NAME, Place
@@ -163,6 +163,11 @@ class RangeClient:
     def require_log(self, name: DataFileName) -> None:
         """Make sure that the queue is still there and its log once held a data file. Raises HoldfastError."""
         self._ask("require_log", file=name)
+
+    def replacing(self, name: DataFileName) -> DataFileName | None:
+        """Return the merged file that has taken the place of a data file; None if there is none."""
+        found = self._ask("replacing", file=name)
+        return data_file_name(found[0].decode()) if found else None
 
     def note_loss(self, damage: Damage) -> None:
         """Note lost messages of a drained batch, durably. Raises HoldfastError."""

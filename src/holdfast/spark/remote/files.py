@@ -35,6 +35,10 @@ class RemoteFiles:
         """Make sure that the server sees the queue, and that its log once held a file. Raises HoldfastError."""
         self._client.require_log(part.name)
 
+    def replacing(self, name: DataFileName) -> DataFileName | None:
+        """Return the merged file that has taken the place of a file; None if there is none. Raises HoldfastError."""
+        return self._client.replacing(name)
+
     def open(self, path: Path, *, writable: bool = False) -> RemoteFile:
         """Open a data file, whose path on the server's host this is; only its name is sent."""
         if writable:

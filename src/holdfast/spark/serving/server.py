@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from holdfast.arrow.draining.loss_notes import LossNotes, damage_of
-from holdfast.arrow.reading.task_walk import require_log_here, require_queue_here
+from holdfast.arrow.reading.task_walk import replacing_file, require_log_here, require_queue_here
 from holdfast.errors import Full, HoldfastError
 from holdfast.persistence.filesystem.layout import DataFileName, queue_directory
 from holdfast.persistence.filesystem.storage import MISSING, OsStorage, Storage, storage_errors
@@ -62,6 +62,7 @@ class RangeServer(flight.FlightServerBase):
             "hello": lambda _grant, _fields: [],
             "open": self._open,
             "require_log": self._require_log,
+            "replacing": self._replacing,
             "note_loss": self._note_loss,
             "latest": lambda grant, fields: parts.latest(self._storage, grant, str(fields["application"])),
             "release": self._release,
@@ -118,6 +119,11 @@ class RangeServer(flight.FlightServerBase):
     def _require_log(self, grant: Grant, fields: dict[str, Any]) -> list[bytes]:
         require_log_here(self._storage, grant.root, grant.queue_id, _name(fields))
         return []
+
+    def _replacing(self, grant: Grant, fields: dict[str, Any]) -> list[bytes]:
+        directory = require_queue_here(self._storage, grant.root, grant.queue_id)
+        merged = replacing_file(self._storage, directory, _name(fields))
+        return [] if merged is None else [str(merged).encode()]
 
     def _note_loss(self, grant: Grant, fields: dict[str, Any]) -> list[bytes]:
         if grant.notes is None:
