@@ -8,10 +8,11 @@ import signal
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from holdfast import ConfigError, PersistentQueue, arrow
+from holdfast import ConfigError, PersistentQueue, QueueLockedError, arrow
 from holdfast.spark import drain
 from support.arrow.engines import ENGINES
 from support.spark.drains import TablesForSpark, TasksForSpark, fill
@@ -81,6 +82,52 @@ def test_the_next_batch_runs_beside_the_first_one_and_is_committed_behind_it(eng
     assert progress == [first_of(each) for each in report.batch_ids] == list(range(0, 1000, 100))
     assert (report.message_count, report.depth, report.resumed_count) == (1000, 0, 0)
     assert sink.offsets == list(range(1000))
+
+
+class LocksForSpark(TablesForSpark):
+    """With a JVM that gets every lock, and does nothing else."""
+
+    def __init__(self) -> None:
+        self._jvm = Mock()
+        self.file = self._jvm.java.io.RandomAccessFile.return_value
+
+
+def test_an_interrupted_batch_keeps_the_lock_of_its_jvm(path: Path) -> None:
+    """Spark may still write it, so no other drain may begin; behind an error it does not."""
+    spark: Any = LocksForSpark()
+
+    def end(error: BaseException) -> None:
+        raise error
+
+    with pytest.raises(RuntimeError):
+        drain(path, spark, lambda *_: end(RuntimeError()), group="night")
+    assert spark.file.close.call_count == 1
+    with pytest.raises(KeyboardInterrupt):
+        drain(path, spark, lambda *_: end(KeyboardInterrupt()), group="night")
+    assert spark.file.close.call_count == 1
+    with pytest.raises(QueueLockedError, match="was interrupted, and Spark may still write it"):
+        drain(path, LocksForSpark(), lambda *_: pytest.fail("it ran"), group="night")  # type: ignore[arg-type]
+    assert spark.file.close.call_count == 1
+
+
+def test_a_batch_that_still_runs_keeps_the_lock_of_its_jvm(path: Path) -> None:
+    """Its drain was interrupted while it waited for the batches in flight."""
+    from holdfast.spark.draining.drainer import SparkEngine
+
+    spark: Any = LocksForSpark()
+    begun, ends = threading.Event(), threading.Event()
+    engine = SparkEngine(spark, lambda *_: (begun.set(), ends.wait(SECONDS)), None, 1)
+    with PersistentQueue(path) as queue:
+        reservation = queue.reservations.take()
+        assert reservation is not None
+        run = engine.prepare(queue, reservation, queue.reservations.size_bytes(reservation), [])
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert begun.wait(SECONDS)
+        engine.release(queue)
+        assert not spark.file.close.called
+        ends.set()
+        thread.join()
 
 
 def test_what_is_behind_a_batch_that_failed_stays_reserved_with_it(

@@ -106,7 +106,7 @@ def test_a_jvm_that_does_not_end_is_said(spark: Any, path: Path, monkeypatch: py
     holds = Signal()
     with child(lambda: hold(path, holds, 60)):
         holds.wait()
-        with pytest.raises(QueueLockedError, match="still runs, though its driver was killed"):
+        with pytest.raises(QueueLockedError, match="still runs, though it was killed or interrupted"):
             drain(path, spark, pytest.fail, group=GROUP)
     assert drain(path, spark, lambda *_: None, group=GROUP).resumed_count == 1
     holds.close()

@@ -49,5 +49,6 @@ def wait_for_driver(group: Path) -> None:
 def driver_runs(path: Path) -> QueueLockedError:
     """Return the error about a JVM that does not end."""
     return QueueLockedError(
-        f"the Spark of a drain of {path.parent} still runs, though its driver was killed: end that JVM", path=str(path)
+        f"the Spark of a drain of {path.parent} still runs, though it was killed or interrupted: end that JVM",
+        path=str(path),
     )

@@ -82,6 +82,7 @@ class SparkEngine:
         self._serve_address = None if serve_address is None else ServeAddress.parse(serve_address)
         self._driver_locks: dict[Path, DriverLock] = {}
         self._places: dict[Path, set[Place]] = {}
+        self._running: dict[Path, set[str]] = {}
         self._is_registered = False
 
     def prepare(
@@ -95,8 +96,14 @@ class SparkEngine:
         return run if self._in_flight == 1 else self._for_another_thread(run)
 
     def _run(self, path: Path, frame: DataFrame, batch_id: str, place: Place | None) -> None:
+        running = self._running.setdefault(path, set())
+        running.add(batch_id)
         try:
             self._fn(frame, batch_id)
+            running.discard(batch_id)
+        except Exception:  # an interrupt ends the call alone: the JVM may still write
+            running.discard(batch_id)
+            raise
         finally:
             if place is not None:
                 forget(place)
@@ -110,11 +117,13 @@ class SparkEngine:
         return inheriting
 
     def release(self, queue: PersistentQueue) -> None:
-        """Release the lock of the JVM, so that the next drain need not wait for it, and what no batch came to use."""
+        """Release the lock of the JVM, unless it may still write a batch, and what no batch came to use."""
         for place in self._places.pop(queue.path, ()):
             forget(place)
-        lock = self._driver_locks.pop(queue.path, None)
-        if lock is not None:
+        lock, running = self._driver_locks.pop(queue.path, None), self._running.pop(queue.path, None)
+        if lock is not None and running:
+            lock.keep()
+        elif lock is not None:
             lock.release()
 
     def _frame(

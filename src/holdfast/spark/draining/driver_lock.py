@@ -6,6 +6,9 @@ its own. Nothing is written into the locked file.
 
 Drains of one process share a JVM. A process locks a file once, and closing any of its handles releases the lock. So the
 holder in this process is remembered here, and other drains do not open the file.
+
+A batch that was interrupted in Python may still run in the JVM, and nothing tells when it is over. Then the lock is
+kept until the process ends.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ class DriverLock:
         self._jvm: Any = getattr(spark, "_jvm", None)
         self._file: Any = None
         self._path = ""
+        self._is_kept = False
 
     def take(self, path: Path) -> None:
         """Take it, unless it is held already; wait for the process that has it.
@@ -47,7 +51,7 @@ class DriverLock:
         end = time.monotonic() + driver_wait.DRIVER_SECONDS
         try:
             while not self._is_taken():
-                if time.monotonic() > end:
+                if time.monotonic() > end or _holders[self._path]._is_kept:
                     raise self._locked(path)
                 time.sleep(driver_wait.DRIVER_POLL_SECONDS)
         except BaseException:
@@ -62,9 +66,19 @@ class DriverLock:
         return self._file.getChannel().tryLock() is not None
 
     def _locked(self, path: Path) -> QueueLockedError:
+        if _holders[self._path]._is_kept:
+            return QueueLockedError(
+                f"a batch of an earlier drain of {path.parent} was interrupted, and Spark may still write it: end this "
+                "process, and drain in a new one",
+                path=str(path),
+            )
         if self._file is None:
             return QueueLockedError(f"another drain of {path.parent} runs in this process: let it end", path=str(path))
         return driver_wait.driver_runs(path)
+
+    def keep(self) -> None:
+        """Let no one in before the process ends."""
+        self._is_kept = True
 
     def release(self) -> None:
         """Let the next one in."""
