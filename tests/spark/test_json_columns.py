@@ -20,9 +20,13 @@ pytestmark = pytest.mark.spark
 DDL = "id BIGINT, name STRING"
 
 FITTING = [b'{"id": 1, "name": "Zo\xc3\xab"}', b' {"id": 2}', b'{"name": "three", "more": [1]}', b"{}"]
+SPACED = [b'\n{"id": 4}', b'\r\n\t {\n\t"id"\n:\r\n5 }\r\n\t ']
 UNFIT = [
     b"",
     b" ",
+    b"\n\t",
+    b'\n[{"id": 1}]',
+    b'\x0b{"id": 1}',
     b"null",
     b"5",
     b"not json",
@@ -47,11 +51,11 @@ def filled(path: Path, payloads: list[bytes]) -> Path:
 
 def test_what_does_not_fit_is_null_and_in_a_column_of_its_own(spark: Any, tmp_path: Path) -> None:
     """Byte for byte; a field that is missing is null and fits."""
-    rows = with_json(table(spark, filled(tmp_path / "q", FITTING + UNFIT)), DDL).orderBy("offset").collect()
+    rows = with_json(table(spark, filled(tmp_path / "q", FITTING + SPACED + UNFIT)), DDL).orderBy("offset").collect()
     bodies = [None if row["body"] is None else tuple(row["body"]) for row in rows]
-    assert bodies == [(1, "Zoë"), (2, None), (None, "three"), (None, None), *[None] * len(UNFIT)]
+    assert bodies == [(1, "Zoë"), (2, None), (None, "three"), (None, None), (4, None), (5, None), *[None] * len(UNFIT)]
     corrupt = [None if row["_corrupt_record"] is None else bytes(row["_corrupt_record"]) for row in rows]
-    assert corrupt == [None] * len(FITTING) + UNFIT
+    assert corrupt == [None] * len(FITTING + SPACED) + UNFIT
 
 
 def typed(path: Path, count: int = 40) -> None:

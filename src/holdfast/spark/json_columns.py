@@ -23,6 +23,9 @@ CORRUPT_COLUMN = "_corrupt_record"
 
 _PARSED = "__holdfast_parsed"
 _REST = "__holdfast_rest"
+_WHITE_SPACE = " \t\r\n"
+"""Of JSON; Spark alone would trim spaces only."""
+
 _VERSION_MAX = 10**9 - 1
 
 
@@ -73,7 +76,7 @@ def with_json(
         raise ConfigError(f"the schema is that of a JSON object, as 'id BIGINT, amount DOUBLE', not {schema!r}")
     whole = StructType([*struct.fields, StructField(_REST, StringType())])
     text = _text(rows, codec)
-    is_object = functions.ltrim(text).startswith("{")
+    is_object = functions.ltrim(text, functions.lit(_WHITE_SPACE)).startswith("{")
     value = functions.from_json(functions.when(is_object, text), whole, {"columnNameOfCorruptRecord": _REST})
     parsed = functions.col(_PARSED)
     fits = parsed.isNotNull() & parsed.getField(_REST).isNull()
