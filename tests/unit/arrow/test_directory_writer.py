@@ -93,6 +93,36 @@ def test_csv_has_a_line_of_names_and_one_for_each_message(path: Path, tmp_path: 
     assert [json.loads(each["headers"]) for each in found] == [{"n": str(number)} for number in range(40)]
 
 
+@pytest.mark.parametrize("file_format", ["parquet", "json", "csv"])
+@pytest.mark.parametrize("partition_by", [[], ["part"]])
+def test_other_layouts_of_text_and_bytes_are_written_as_the_plain_ones(
+    tmp_path: Path, file_format: Any, partition_by: list[str]
+) -> None:
+    """Dictionaries, views, bytes of one size and runs of one value; bytes are Base64 in JSON and CSV."""
+    import pyarrow as pa
+
+    texts, raw = pa.array(["a", 'b"c', "a"]), pa.array([b"\xff1", b"22", b"\xff1"])
+    columns = {
+        "text": texts.dictionary_encode(),
+        "text_view": texts.cast(pa.string_view()),
+        "text_run": pa.RunEndEncodedArray.from_arrays([1, 2, 3], texts),
+        "raw": raw.dictionary_encode(),
+        "raw_sized": raw.cast(pa.binary(2)),
+        "raw_sized_more": raw.cast(pa.binary(2)).dictionary_encode(),
+        "raw_view": raw.cast(pa.binary_view()),
+        "raw_run": pa.RunEndEncodedArray.from_arrays([1, 2, 3], raw),
+    }
+    rows = table(offset=[1, 2, 3], part=pa.array(["x"] * 3, pa.string_view()), **columns)
+    DirectoryWriter(tmp_path / "out", file_format, partition_by=partition_by)(rows, ID)
+    found = read(tmp_path / "out", file_format)
+    assert found["part"].to_pylist() == ["x"] * 3
+    plain = (
+        raw.to_pylist() if file_format == "parquet" else [base64.b64encode(each).decode() for each in raw.to_pylist()]
+    )
+    for name in columns:
+        assert found[name].to_pylist() == (plain if name.startswith("raw") else texts.to_pylist())
+
+
 def test_csv_spells_nested_values_as_json(tmp_path: Path) -> None:
     """And leaves a null empty."""
     DirectoryWriter(tmp_path / "out", "csv")(table(a=[[1, 2], None, []], b=[{"c": 1}, None, {"c": None}]), ID)

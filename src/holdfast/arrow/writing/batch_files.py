@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.arrow.writing.formats import FORMATS, FormatWriter
+from holdfast.arrow.writing.formats import FORMATS, FormatWriter, plain
 from holdfast.arrow.writing.hive_partitions import divided, with_date
 from holdfast.arrow.writing.storage_file import StorageFile
 from holdfast.errors import ConfigError
@@ -75,7 +75,7 @@ class BatchFiles:
             )
 
     def _write(self, table: Any) -> None:
-        table = with_date(table, self._partition_by)
+        table = plain(with_date(table, self._partition_by))
         for names, rows in divided(table, self._partition_by):
             self._writer(names, rows.schema).write(rows)
 

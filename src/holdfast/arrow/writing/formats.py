@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -78,7 +79,7 @@ class CsvFile:
     def write(self, table: Any) -> None:
         columns = [
             column if column.type == field.type else self._texts(column, field.type)
-            for column, field in zip(table.columns, self._schema, strict=True)
+            for column, field in zip(map(_values, table.columns), self._schema, strict=True)
         ]
         if len(columns) == 1 and columns[0].null_count:
             name = self._schema.names[0]
@@ -106,8 +107,34 @@ class CsvFile:
 
 
 def _csv_type(kind: Any) -> Any:
-    is_text = pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return pa.string() if is_text else kind
+    if pa.types.is_dictionary(kind):
+        return _csv_type(kind.value_type)
+    return pa.string() if pa.types.is_nested(kind) or any(is_of(kind) for is_of in _BINARY) else kind
+
+
+_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+
+
+def _values(column: Any) -> Any:
+    """Return a column of a dictionary as one of its values: CSV has no dictionaries."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def plain(table: Any) -> Any:
+    """Return rows without columns that pyarrow cannot write or divide: views, and runs of one value."""
+    for place, column in enumerate(table.columns):
+        values = _plain(column)
+        if values is not column:
+            table = table.set_column(place, table.schema.field(place).with_type(values.type), values)
+    return table
+
+
+def _plain(column: Any) -> Any:
+    if pa.types.is_run_end_encoded(column.type):
+        return _plain(pc.run_end_decode(column))
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
 
 
 FORMATS: dict[str, Callable[[StorageFile, Any], FormatWriter]] = {
