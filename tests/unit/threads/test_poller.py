@@ -1,6 +1,7 @@
 """The one thread that looks after everything that is open in a process."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from holdfast.clock import SystemClock
 from holdfast.queue.threads import poller
 from support.processes.children import run_script
+from support.processes.interruptions import without_hanging
 from support.processes.threads import Threads, wait_until
 
 
@@ -56,6 +58,45 @@ def test_what_is_watched_later_is_looked_at_by_another_thread_once_the_first_has
         wait_until(lambda part=part: part.count > 0)  # type: ignore[misc]
         poller.unwatch(part, clock)
         assert not part.threads.pop().is_alive()
+
+
+def started_and(error: BaseException, started: list[threading.Thread]) -> Callable[[threading.Thread], None]:
+    """Return what starts a thread, and fails behind that: as an interruption has it that comes while Python waits."""
+    start = threading.Thread.start
+
+    def start_and_fail(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise error
+
+    return start_and_fail
+
+
+def test_what_an_interruption_has_watched_is_watched_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue is not open, so nothing else would end it; its thread ends too."""
+    clock, part, started = OwnClock(), Looked(), list[threading.Thread]()
+    with monkeypatch.context() as broken:
+        broken.setattr(threading.Thread, "start", started_and(KeyboardInterrupt(), started))
+        with pytest.raises(KeyboardInterrupt):
+            poller.watch(part, clock)
+    wait_until(lambda: not started[0].is_alive())
+    assert poller._key(clock) not in poller._pollers
+
+
+def test_a_thread_that_runs_though_its_start_has_failed_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two would take each other's wake, and the end would wait for one of them until its next look."""
+    clock, started = OwnClock(), list[threading.Thread]()
+    parts = [Looked(seconds=60), Looked(seconds=60)]
+    with monkeypatch.context() as broken:
+        broken.setattr(threading.Thread, "start", started_and(RuntimeError("release unlocked lock"), started))
+        poller.watch(parts[0], clock)
+    poller.watch(parts[1], clock)
+    poller.ensure_watching()
+    for part in parts:
+        wait_until(lambda part=part: part.count > 0)  # type: ignore[misc]
+        without_hanging(lambda part=part: poller.unwatch(part, clock))  # type: ignore[misc]
+    assert len({*parts[0].threads, *parts[1].threads}) == 1
+    wait_until(lambda: not started[0].is_alive())
 
 
 def test_what_cannot_be_looked_at_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:

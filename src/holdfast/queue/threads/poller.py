@@ -92,6 +92,10 @@ class _Poller:
         self._wake.set()
 
     def _run(self) -> None:
+        with _lock:
+            self.thread = self.thread or threading.current_thread()
+        if self.thread is not threading.current_thread():  # an interruption of its start has hidden this one
+            return
         entries: list[_Entry] = []
         while not self._is_over:
             now = self._clock.monotonic()
@@ -135,11 +139,14 @@ def watch(watched: Polled, clock: Clock) -> None:
 
     If no thread can be started, it is polled once :func:`ensure_watching` could start one.
     """
-    with _lock:
-        poller = _pollers.get(_key(clock)) or _Poller(clock)
-        poller.add(watched)
-        poller.start()
-        _pollers[_key(clock)] = poller
+    try:
+        with _lock:
+            poller = _pollers.setdefault(_key(clock), _Poller(clock))
+            poller.add(watched)
+            poller.start()
+    except BaseException:  # interrupted: no other code may come to end it
+        unwatch(watched, clock)
+        raise
 
 
 def ensure_watching() -> None:
