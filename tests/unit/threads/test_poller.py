@@ -83,15 +83,23 @@ def test_what_an_interruption_has_watched_is_watched_no_more(monkeypatch: pytest
     assert poller._key(clock) not in poller._pollers
 
 
-def test_a_thread_that_runs_though_its_start_has_failed_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_thread_that_runs_though_its_start_has_failed_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
     """Two would take each other's wake, and the end would wait for one of them until its next look."""
-    clock, started = OwnClock(), list[threading.Thread]()
+    clock, started, start = OwnClock(), list[threading.Thread](), threading.Thread.start
     parts = [Looked(seconds=60), Looked(seconds=60)]
     with monkeypatch.context() as broken:
-        broken.setattr(threading.Thread, "start", started_and(RuntimeError("release unlocked lock"), started))
+        if is_late:
+            broken.setattr(threading.Thread, "start", lambda thread: None)
+        fail = started_and(RuntimeError("release unlocked lock"), started)
+        broken.setattr(threading.Thread, "start", fail)
         poller.watch(parts[0], clock)
     poller.watch(parts[1], clock)
     poller.ensure_watching()
+    if is_late:
+        start(started[0])
     for part in parts:
         wait_until(lambda part=part: part.count > 0)  # type: ignore[misc]
         without_hanging(lambda part=part: poller.unwatch(part, clock))  # type: ignore[misc]
