@@ -27,7 +27,7 @@ def test_the_shell_blocks_run_from_top_to_bottom(tmp_path: Path) -> None:
         env={**os.environ, "PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -152,7 +152,7 @@ def test_receiving_waits_no_longer_than_the_transaction_lives(storage: Simulated
     """What it had taken before is there for others, and not taken by itself once more."""
     with open_queue(storage) as queue:
         queue.put(b"one")
-        tx = queue.begin(timeout=0.3)
+        tx = queue.begin(timeout=2)
         tx.receive()
         with pytest.raises(TransactionStateError, match=r"its timeout of .* s expired"):
             tx.receive(timeout=20)
