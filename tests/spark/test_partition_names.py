@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.extra("arrow")]
 
 VALUES: dict[str, list[Any]] = {
     "boolean": [True, False, None],
-    "binary": [b"a/b", "é ü".encode(), b"", None],
+    "binary": [b"a/b", "é ü".encode(), b"", b"12:30", b"a=b{c]", None],
     "string": ["12:30", "a=b{c]", "x\t'\"#%*?\\[^}\x7f", "é ü", "", "a.b~c;d,e@f$g&h!(i)|<j>", None],
     "bigint": [-1, 20, None],
     "date": ["2026-01-31"],
