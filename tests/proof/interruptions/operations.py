@@ -44,6 +44,8 @@ class World:
         What these have in hand.
     settle_first : callable
         Is called after the interruption, before it is judged.
+    left : tuple of bytes
+        What that has put and could not finish.
     """
 
     jobs: Jobs
@@ -55,6 +57,7 @@ class World:
     others: list[PersistentQueue] = field(default_factory=list)
     theirs: list[Delivery] = field(default_factory=list)
     settle_first: Callable[[], object] = lambda: None
+    left: tuple[bytes, ...] = ()
 
     def reopened(self, jobs: Jobs) -> PersistentQueue:
         """Open what is on a disk, with the settings that it has."""

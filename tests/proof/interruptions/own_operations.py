@@ -73,14 +73,16 @@ def _wait_beside(world: World) -> None:
 
 
 def _wake(world: World, threads: Threads) -> None:
-    """Wake the other thread, wherever it is, and finish what has woken it."""
+    """Wake the other thread, wherever it is, and finish what has woken it; a group that takes no more keeps that."""
     with suppress(HoldfastError):
         world.queue.put(WOKEN)
+        world.left = (WOKEN,)
     threads.join(WAIT_SECONDS / 2)
     with suppress(HoldfastError, Empty):
         while (delivery := world.queue.receive(timeout=0)).payload != WOKEN:
             pass
         delivery.ack()
+        world.left = ()
 
 
 AGAIN = (

@@ -36,16 +36,16 @@ def judge(operation: Operation, world: World) -> None:
     world.settle_first()
     is_done = _is_done_again(operation, world)
     killed = _opened_and_shown(world, world.jobs.killed())
-    is_commit = _check(operation, killed, "after a kill")
+    is_commit = _check(operation, world, killed, "after a kill")
     assert is_commit or not is_done or not operation.goes, "another thread has done it again, and nothing has happened"
     if world.policy.syncs_every_commit:
-        _check(operation, _opened_and_shown(world, world.jobs.without_power()), "after a loss of power")
+        _check(operation, world, _opened_and_shown(world, world.jobs.without_power()), "after a loss of power")
     if not operation.closes:
         shown = without_hanging(lambda: _go_on(world), HANG_SECONDS)
         if world.tx.state is State.UNKNOWN:  # says itself that the queue has to be opened anew
             assert shown is None or isinstance(shown, PoisonedError | CommitUnknownError)
         elif isinstance(shown, Shown):
-            has_happened = _check(operation, shown, "in the handle")
+            has_happened = _check(operation, world, shown, "in the handle")
             assert has_happened == is_commit, f"memory and disk are apart: {shown} and {killed}"
             assert shown == killed, f"memory and disk are apart: {shown} and {killed}"
             _close(world)
@@ -55,7 +55,8 @@ def judge(operation: Operation, world: World) -> None:
         else:
             assert isinstance(shown, PoisonedError | CommitUnknownError)
     _close(world)
-    assert _check(operation, _opened_and_shown(world, world.jobs), "after reopening") == is_commit, "another verdict"
+    reopened = _opened_and_shown(world, world.jobs)
+    assert _check(operation, world, reopened, "after reopening") == is_commit, "another verdict"
 
 
 def _is_done_again(operation: Operation, world: World) -> bool:
@@ -115,10 +116,10 @@ def _show(queue: PersistentQueue, jobs: Jobs) -> Shown:
     return Shown(tuple(sorted(taken)), tuple(sorted(each.payload for each in queue.dead.list())), offset)
 
 
-def _check(operation: Operation, shown: Shown, when: str) -> bool:
+def _check(operation: Operation, world: World, shown: Shown, when: str) -> bool:
     """Return whether the operation has happened; raises where it has not, and not not."""
     there = Counter(shown.taken) + Counter(shown.dead)
-    before = Counter(payload(number) for number in range(2, COUNT))
+    before = Counter(payload(number) for number in range(2, COUNT)) + Counter(world.left)
     after = before - Counter(operation.goes) + Counter(operation.comes)
     assert there in (before, after), f"{when}: {sorted(each[:12] for each in there.elements())}"
     assert set(shown.dead) <= set(operation.buries), f"{when}: dead letters {shown.dead}"
