@@ -8,7 +8,7 @@ are points at which there can be none:
 
 - ``DELIVERED``: the interruption is pending, and CPython itself delivers it at its next look;
 - ``REFUSED``: a call raises, and has done nothing;
-- ``DONE``: a verb of the storage raises, and has done all;
+- ``DONE``: a verb of the storage raises, and has done all, or a step of it;
 - ``ELSEWHERE``: before any other bytecode. Nothing promises anything here: ``with lock:`` itself is open to it.
 
 Watched are our own bytecodes, and those of the standard library that hold locks and contexts for them.
@@ -44,6 +44,7 @@ _CALLS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "CALL_KW") if
 _LOOKS = _CALLS | {number for name, number in dis.opmap.items() if "JUMP_BACKWARD" in name}
 _REFUSES = _CALLS | {dis.opmap[name] for name in ("BEFORE_WITH",) if name in dis.opmap}
 
+_RETURNED = " has returned"
 _SKIPPED = {"PRECALL", "CACHE", "KW_NAMES"}
 _LOADS = {"LOAD_METHOD", "LOAD_ATTR"}
 
@@ -72,12 +73,21 @@ class Point(NamedTuple):
     kind: Kind
     where: str = ""
 
+    @property
+    def function(self) -> str:
+        """The name of the function it is in, as :func:`_where` and what a verb of the storage returns begin."""
+        return self.where.removesuffix(_RETURNED).partition(":")[0]
+
 
 class _Watch:
-    """Counts what happens in a call, and interrupts it at a point; without one, it notes all points that there are."""
+    """Counts what happens in a call, and interrupts it at a point; without one, it notes all points that there are.
+
+    With a point, only the functions of its name are traced opcode by opcode: a call takes a tenth of the time.
+    """
 
     def __init__(self, point: Point | None) -> None:
         self._point = point
+        self._function = None if point is None else point.function
         self._counts: Counter[str] = Counter()
         self._open = 0  # the number of an opcode that does not look by itself, and may come to call something
         self._where = ""
@@ -88,19 +98,8 @@ class _Watch:
     def __call__(self, frame: FrameType, event: str, _: object) -> Any:
         name = frame.f_code.co_filename
         if event == "call":
-            if self._open:
-                self.points.append(Point(self._open, Kind.DELIVERED, self._where))
-                self._open = 0
-            if name.startswith(WATCHED):
-                frame.f_trace = self  # from 3.13 on opcodes are traced in frames only that have it by now
-                frame.f_trace_lines = False
-                frame.f_trace_opcodes = True
-                return self
-            back = frame.f_back
-            if name == STORAGE and back is not None and back.f_code.co_filename.startswith(SOURCE):
-                frame.f_trace_lines = False
-                return self
-        elif event == "opcode":
+            return self._enter(frame)
+        if event == "opcode":
             if self._point is None:
                 self._note(frame)
             elif self._is_there(_where(frame)):
@@ -112,13 +111,31 @@ class _Watch:
                     return None
         elif event == "return" and name == STORAGE:
             if self._point is None:
-                self._where = f"{frame.f_code.co_qualname} has returned"
+                self._where = frame.f_code.co_qualname + _RETURNED
                 self._counts[self._where] += 1
                 self.points.append(Point(self._counts[self._where], Kind.DONE, self._where))
-            elif self._is_there(f"{frame.f_code.co_qualname} has returned"):
+            elif self._is_there(frame.f_code.co_qualname + _RETURNED):
                 self.is_reached = True
                 raise KeyboardInterrupt
         return self
+
+    def _enter(self, frame: FrameType) -> Any:
+        """Return what traces a call that begins; None, nothing."""
+        code = frame.f_code
+        if self._open:
+            self.points.append(Point(self._open, Kind.DELIVERED, self._where))
+            self._open = 0
+        if self._function not in {None, code.co_qualname}:
+            return None
+        if code.co_filename.startswith(WATCHED):
+            frame.f_trace = self  # from 3.13 on opcodes are traced in frames only that have it by now
+            frame.f_trace_lines = False
+            frame.f_trace_opcodes = True
+            return self
+        if code.co_filename == STORAGE:
+            frame.f_trace_lines = False
+            return self
+        return None
 
     def _is_there(self, where: str) -> bool:
         """Whether this is the point; it is told by how often something has happened in one place."""
