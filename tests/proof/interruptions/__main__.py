@@ -19,7 +19,7 @@ import click
 
 from holdfast import FlushPolicy
 from proof.interruptions.operations import OPERATIONS
-from proof.interruptions.own_operations import OWN_OPERATIONS, SUCCEEDED
+from proof.interruptions.own_operations import OWN_OPERATIONS
 from proof.interruptions.signals import Signalled
 from proof.interruptions.sweep import Swept, find_points, promised, sweep
 from proof.scoreboard import Run
@@ -27,9 +27,7 @@ from support.processes.ctrl_c import have_ctrl_c_work
 from support.processes.interruptions import Kind
 
 POLICIES = (FlushPolicy.every_commit(), FlushPolicy.every(commits=3), FlushPolicy.never())
-LONG = {"open", "close", *(each.name for each in SUCCEEDED[1:])}
-"""Those of thousands of points, swept under one policy; all but a few of a succession are those of ``SUCCEEDED[0]``."""
-
+LONG = {"open", "close"}
 EVERY = (*OPERATIONS, *OWN_OPERATIONS)
 SHOWN_MAX = 20
 
@@ -97,7 +95,7 @@ def rows(strides: Strides, only: str | None, process_count: int) -> Iterator[Row
 @click.command()
 @click.option("--only", help="One operation.")
 @click.option("--stride", default=1, help="Every so many points of each operation.")
-@click.option("--long-stride", default=1, help="The same, of opening, closing and successions, which have thousands.")
+@click.option("--long-stride", default=1, help="The same, of opening and closing, which have thousands.")
 @click.option("--elsewhere", default=0, help="Every so many of the bytecodes where nothing can be delivered; 0: none.")
 @click.option("--signal-seconds", default=5.0, help="How long real signals are sent.")
 @click.option("--seed", default=1, help="Of the signals.")

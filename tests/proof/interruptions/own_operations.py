@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from holdfast import Delivery, Empty, HoldfastError, StaleReceiptError
+from holdfast import Delivery, Empty, HoldfastError, PoisonedError, StaleReceiptError
 from holdfast.queue.client.shared_engine import SharedEngine
 from proof.interruptions.operations import BOTH, HAND, OPERATIONS, READY, Operation, World
 from support.processes.threads import Threads, is_waiting, wait_until
@@ -73,16 +73,20 @@ def _wait_beside(world: World) -> None:
 
 
 def _wake(world: World, threads: Threads) -> None:
-    """Wake the other thread, wherever it is, and finish what has woken it; a group that takes no more keeps that."""
+    """Wake the other thread, wherever it is, and finish what has woken it, unless its group is poisoned."""
+    is_put = False
     with suppress(HoldfastError):
         world.queue.put(WOKEN)
-        world.left = (WOKEN,)
+        is_put = True
     threads.join(WAIT_SECONDS / 2)
-    with suppress(HoldfastError, Empty):
+    try:
         while (delivery := world.queue.receive(timeout=0)).payload != WOKEN:
             pass
         delivery.ack()
-        world.left = ()
+    except PoisonedError:
+        world.left = (WOKEN,) if is_put else ()
+    except (HoldfastError, Empty):
+        pass
 
 
 AGAIN = (
