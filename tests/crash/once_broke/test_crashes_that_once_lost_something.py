@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import FlushPolicy, PersistentQueue, StorageError, transaction
+from holdfast import FlushPolicy, GroupNotFoundError, PersistentQueue, StorageError, transaction
 from support.models.crash_choices import ByKind
 from support.storages.disk_operations import NameOperation, Rename
 from support.storages.faults import FaultPlan
@@ -108,6 +108,39 @@ def test_a_power_loss_while_progress_of_a_killed_process_is_recovered_redelivers
     for replayed in killed.replay():
         with open_queue(replayed.crash_dropping_unsynced(), POLICY) as queue:
             assert payloads(queue) == [b"two"]
+
+
+@pytest.mark.parametrize("kills", [["group.json"], ["group.json", "0000000001.position"]])
+def test_a_power_loss_while_a_group_is_opened_whose_maker_was_killed_leaves_it_whole_or_not_there(
+    kills: list[str],
+) -> None:
+    """The power loss kept the name of a position file and dropped that of the document: the group was refused."""
+
+    class OnlyPositionFiles(ByKind):
+        def keep_name(self, operation: NameOperation) -> bool:
+            return isinstance(operation, Rename) and operation.target.suffix == ".position"
+
+    def open_slow(storage: SimulatedStorage) -> PersistentQueue:
+        return PersistentQueue(ROOT, mode="exclusive", group="slow", storage=storage)
+
+    storage = SimulatedStorage()
+    with open_queue(storage, POLICY) as queue:
+        queue.put(b"one")
+        queue.groups.create("slow")
+    for last in kills:
+        storage = killed_after_renaming_to(storage, ROOT / "groups" / "slow" / last)
+        open_slow(storage).close()
+    opened = 0
+    for replayed in storage.replay():
+        crashed = replayed.crash(OnlyPositionFiles(sectors=True, sizes=True, names=True))
+        try:
+            queue = open_slow(crashed)
+        except GroupNotFoundError:
+            continue
+        with queue:
+            assert payloads(queue) == [b"one"]
+            opened += 1
+    assert opened
 
 
 def test_a_group_whose_deletion_was_cut_off_does_not_come_back_to_files_that_are_gone() -> None:

@@ -63,6 +63,15 @@ BLIND_SPOTS = (
         "returned",
     ),
     Mutation(
+        "group-without-a-durable-document",
+        "The next position file of a group outlives a document whose maker was killed before its sync.",
+        "persistence/groups/position_file_writer.py",
+        "        storage.sync_directory(directory)\n        self.progress = reader.refresh()\n",
+        "        if len(generations) > 1:\n            storage.sync_directory(directory)\n"
+        "        self.progress = reader.refresh()\n",
+        "families",
+    ),
+    Mutation(
         "deleted-group-comes-back",
         "A deleted group is there again after a loss of power.",
         "persistence/groups/group_files.py",

@@ -116,8 +116,9 @@ class PositionFileWriter:
         self.end = 0
         self._synced_end = 0
         claimed, generations = self._claim_latest()
-        if len(generations) > 1:  # a killed writer may not have: then the newest could go, and the oldest is reused
-            storage.sync_directory(directory)
+        # A killed writer may not have: the newest file could go while the oldest is reused. Nor may the killed maker of
+        # the group: its document could go while the next file stays, and the group would be refused for lost settings.
+        storage.sync_directory(directory)
         self.progress = reader.refresh()
         if reader.generation and reader.generation != claimed:  # the latest is of another life, or damaged
             self._claim(reader.generation)
