@@ -142,7 +142,7 @@ def test_another_transaction_gets_the_message_at_the_deadline(storage: Simulated
     """One that waits wakes for the deadlines of the others."""
     with open_queue(storage) as queue:
         queue.put(b"one")
-        queue.begin(timeout=0.3).receive(timeout=0)
+        queue.begin(timeout=2).receive(timeout=0)
         with queue.transaction(timeout=20) as tx:
             tx.ack(tx.receive())
         assert queue.qsize() == 0
