@@ -745,7 +745,7 @@ def test_a_transaction_without_work_is_prepared_too(queue: PersistentQueue) -> N
 def test_a_transaction_is_prepared_only_if_there_is_space(open_queue: Open) -> None:
     """It waits for that until its time is over; committed it needs none."""
     queue = open_queue(maxsize=1)
-    tx = queue.begin(timeout=0.2)
+    tx = queue.begin(timeout=1)
     tx.put(b"b")
     queue.put(b"a")
     with pytest.raises((Full, TransactionStateError)):

@@ -32,7 +32,7 @@ def test_a_bounded_queue_lets_it_in_at_prepare(storage: SimulatedStorage) -> Non
     """Full leaves it open; once it is prepared committing waits for nothing."""
     with open_queue(storage, maxsize=3) as queue:
         queue.put_many([b"one", b"two"])
-        tx = queue.begin(timeout=0.05)
+        tx = queue.begin(timeout=1)
         tx.put_many([b"a", b"b"])
         with pytest.raises(Full):
             tx.prepare("t")

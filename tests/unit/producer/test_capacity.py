@@ -77,9 +77,9 @@ def test_max_bytes_bounds_a_transaction_that_finishes_as_many_messages_as_it_put
         with suppress(Full):
             while True:
                 queue.put(bytes(1000), timeout=0)
-        with queue.transaction(timeout=0.2) as tx:
+        with queue.transaction(timeout=5) as tx:
             tx.ack(tx.receive(timeout=0))
-        tx = queue.begin(timeout=0.2)
+        tx = queue.begin(timeout=1)
         tx.ack(tx.receive(timeout=0))
         tx.put(bytes(1000))
         with pytest.raises(Full):

@@ -22,7 +22,7 @@ def test_a_bounded_queue_makes_commit_wait_for_room(tmp_path: Path, threads: Thr
     """Until the transaction's own time is over; then it says Full, and the transaction has ended in no way yet."""
     with PersistentQueue(tmp_path / "orders", mode="exclusive", maxsize=2) as queue:
         queue.put(b"a")
-        tx = queue.begin(timeout=0.2)
+        tx = queue.begin(timeout=1)
         tx.put_many([b"b", b"c"])
         with pytest.raises(Full):
             tx.commit()
@@ -43,7 +43,7 @@ def test_a_block_whose_commit_is_refused_aborts(storage: SimulatedStorage) -> No
         orders.put_many([b"taken over", b"received"])
         invoices.put(b"full")
         taken_over = orders.receive(timeout=0)
-        with failing(Full), holdfast.transaction(orders, invoices, timeout=0.2) as tx:
+        with failing(Full), holdfast.transaction(orders, invoices, timeout=1) as tx:
             tx.ack(orders, [taken_over, tx.receive(orders, timeout=0)])
             tx.put(invoices, b"new")
         assert tx.state is State.ABORTED
@@ -69,7 +69,7 @@ def test_the_room_of_a_bounded_queue_is_shared_by_transactions_of_all_handles(st
         open_queue(storage, mode="shared", maxsize=2) as one,
         open_queue(storage, mode="shared") as two,
     ):
-        late = two.begin(timeout=0.2)
+        late = two.begin(timeout=1)
         late.put_many([b"c", b"d"])
         with one.transaction() as tx:
             tx.put(b"a")

@@ -323,7 +323,7 @@ def test_a_message_comes_again_whose_transaction_finds_no_room(tmp_path: Path, m
 
         @service.consumer("orders")
         def handle(order: int, delivery: Delivery[int]) -> None:
-            with service.transaction(timeout=0.1) as tx:
+            with service.transaction(timeout=1) as tx:
                 tx.put(invoices, order)
                 tx.ack(delivery)
 
