@@ -82,7 +82,7 @@ def main(name: str, runs: int | None, directory_runs: int, path: Path | None, fi
     if name == ALL:
         total = RUNS_ALL if runs is None else runs
         shares = sum(target.share for target in DECODERS)
-        plan = [(TARGETS["directory"], directory_runs)]  # it takes the longest
+        plan = [(TARGETS["directory"], directory_runs)]  # first: its inputs take the longest
         plan += [(target, -(-total * target.share // shares)) for target in DECODERS]
     else:
         plan = [(TARGETS[name], RUNS_ONE if runs is None else runs)]
