@@ -46,8 +46,11 @@ BATCH = Path("/queue/prepared/t.batch")
 SEGMENT = Path("/queue/prepared/0000000001.log")
 GROUP = Path("/queue/groups/default")
 MARK_BYTES = 88
-LOG_END, ROOM = 10_000, 2000
-"""Of the log that progress speaks of: no message is behind this offset, and the last data file has room for so many."""
+LOG_END, ROOM = 1500, 300
+"""Of the log that progress speaks of: no message is behind this offset, and the last data file has room for so many.
+
+Longer than a run that counts without a look at the log (1,024), and little more: an entry costs a step for each message
+that it delivers, and an input has 128 entries."""
 
 IS_SEALED, HAS_OWN_HEADER, HAS_MARK, IS_BORN_SEALED = 1, 2, 4, 8
 """Bits of the first byte: checksums are put right, the input has a header, it has a ``write.mark``; born sealed."""
