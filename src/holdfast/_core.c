@@ -4,7 +4,7 @@
    defines it: same arguments, all by position, same results, same bytes. Where a twin raises struct.error for a number
    that does not fit, these raise OverflowError. docs/format.md describes the bytes.
 
-   The GIL: kept for all that is short. Long checksums and large writes drop it; small writes do so in shared time.
+   The GIL: kept for all that is short. Long checksums, batches and writes drop it; small writes do so in shared time.
 
    Nothing here opens, syncs or truncates, and `write` is called by OsFile.write_at alone. */
 
@@ -20,12 +20,13 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#define INTERFACE 2 /* compiled.py: raised with each repair, and each change of arguments or results */
+#define INTERFACE 3 /* compiled.py: raised with each repair, and each change of arguments or results */
 
 enum { RELEASE_BYTES = 32 * 1024 }; /* a checksum of less takes less time than handing the GIL over and back */
 enum { KEEP_BYTES = 4096 };         /* into the page cache: handing the GIL over takes longer than the write */
 enum { ROUND_NS = 1000 * 1000, SHARED_NS = 150 * 1000 }; /* the shared time begins each round */
 enum { ON_STACK = 16 };             /* buffers of one write that need no memory */
+enum { TURN_MASK = 1023 };          /* each 1,024 messages that are encoded, another thread may have its turn */
 
 /* Proofs print it, and fail if it is zero. Changed with the GIL held only. */
 static unsigned long long calls_count;
@@ -63,7 +64,7 @@ static uint32_t crc_by_table(uint32_t crc, const uint8_t *at, size_t size)
     return crc;
 }
 
-#if (defined(__x86_64__) || defined(__aarch64__)) && defined(__GNUC__)
+#if (defined(__x86_64__) || defined(__AARCH64EL__)) && defined(__GNUC__)
 #define HAS_INSTRUCTION 1
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -295,10 +296,8 @@ static PyObject *encode_message(ARGUMENTS)
     if (begin("encode_message", given, 6) < 0 || numbers_of(arguments, shared_largest, 4, shared) < 0)
         return NULL;
     PyObject *head = frame_head(shared, 0, FIRST | LAST, arguments[4], arguments[5]);
-    if (head == NULL)
-        return NULL;
-    PyObject *buffers = PyTuple_Pack(2, head, arguments[5]);
-    Py_DECREF(head);
+    PyObject *buffers = head == NULL ? NULL : PyTuple_Pack(2, head, arguments[5]);
+    Py_XDECREF(head);
     return buffers;
 }
 
@@ -307,24 +306,25 @@ static PyObject *encode_messages(ARGUMENTS)
     uint64_t shared[4];
     if (begin("encode_messages", given, 8) < 0 || numbers_of(arguments, shared_largest, 4, shared) < 0)
         return NULL;
-    int some = PyObject_IsTrue(arguments[4]);
-    int starts = PyObject_IsTrue(arguments[6]), ends = PyObject_IsTrue(arguments[7]);
-    if (starts < 0 || ends < 0 || some < 0)
+    int any = PyObject_IsTrue(arguments[4]), first = PyObject_IsTrue(arguments[6]), end = PyObject_IsTrue(arguments[7]);
+    if (first < 0 || end < 0 || any < 0)
         return NULL;
     PyObject *headers = NULL, *payloads = NULL, *buffers = NULL;
-    if (some && ((headers = PyDict_New()) == NULL || PyDict_Update(headers, arguments[4]) < 0))
+    if (any && ((headers = PyDict_New()) == NULL || PyDict_Update(headers, arguments[4]) < 0))
         goto failed; /* it is ours, so that no other thread changes it meanwhile */
     if ((payloads = PySequence_Tuple(arguments[5])) == NULL || (buffers = PyList_New(0)) == NULL)
         goto failed;
     Py_ssize_t count = PyTuple_Size(payloads);
     for (Py_ssize_t number = 0; number < count; number++) {
         PyObject *payload = PyTuple_GetItem(payloads, number);
+        if ((number & TURN_MASK) == TURN_MASK)
+            PyEval_RestoreThread(PyEval_SaveThread());
         PyObject *key = headers == NULL ? NULL : PyLong_FromSsize_t(number);
         PyObject *stored = key == NULL ? NULL : PyDict_GetItemWithError(headers, key); /* borrowed */
         Py_XDECREF(key);
         if (PyErr_Occurred())
             goto failed;
-        unsigned flags = (starts && number == 0 ? FIRST : 0u) | (ends && number == count - 1 ? LAST : 0u);
+        unsigned flags = (first && number == 0 ? FIRST : 0u) | (end && number == count - 1 ? LAST : 0u);
         PyObject *head = frame_head(shared, (uint64_t)number, flags, stored, payload);
         if (head == NULL)
             goto failed;
@@ -589,9 +589,9 @@ static PyObject *unpack_entry(ARGUMENTS)
 /* -- Writing ------------------------------------------------------------------------------------------------------ */
 
 /* Fill in `vectors` and, for what is no bytes object, `views`; return the bytes in all, or -1 with an error set. */
-static Py_ssize_t collect(PyObject *buffers, Py_ssize_t count, struct iovec *vectors, Py_buffer *views)
+static int64_t collect(PyObject *buffers, Py_ssize_t count, struct iovec *vectors, Py_buffer *views)
 {
-    Py_ssize_t total = 0;
+    int64_t total = 0; /* a Py_ssize_t of 32 bits would overflow */
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *buffer = PyTuple_GetItem(buffers, i);
         if (PyBytes_Check(buffer)) {
@@ -603,7 +603,7 @@ static Py_ssize_t collect(PyObject *buffers, Py_ssize_t count, struct iovec *vec
             vectors[i].iov_base = views[i].buf;
             vectors[i].iov_len = (size_t)views[i].len;
         }
-        total += (Py_ssize_t)vectors[i].iov_len;
+        total += (int64_t)vectors[i].iov_len;
     }
     return total;
 }
@@ -653,7 +653,7 @@ static PyObject *write_buffers(ARGUMENTS)
     }
     for (Py_ssize_t i = 0; i < count; i++)
         views[i].obj = NULL;
-    Py_ssize_t total = collect(buffers, count, vectors, views);
+    int64_t total = collect(buffers, count, vectors, views);
     if (total >= 0) {
         ssize_t written = write_vectors((int)fd, vectors, count, (off_t)position, total <= KEEP_BYTES);
         if (written >= 0)

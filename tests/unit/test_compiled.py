@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from holdfast import compiled
+from holdfast.persistence.format.framing import encode_messages
 
 PROGRAM = (
     "import holdfast, tempfile; q = holdfast.PersistentQueue(tempfile.mkdtemp() + '/q'); q.put(b'x'); print(q.get());"
@@ -44,3 +47,29 @@ def test_without_an_extension_python_serves(monkeypatch: pytest.MonkeyPatch) -> 
     assert compiled.compiled(len) is len
     assert compiled.call_count() == 0
     compiled.twins.pop("len")
+
+
+def test_another_thread_has_its_turns_while_a_long_batch_is_encoded() -> None:
+    """A batch has no limit of messages; what it took at once, all threads of the application would wait for."""
+    turns, is_over = 0, threading.Event()
+
+    def take_turns() -> None:
+        nonlocal turns
+        while not is_over.is_set():
+            turns += 1
+            time.sleep(0)  # hands the GIL over: a turn is a turn
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=take_turns)
+    thread.start()
+    try:
+        payloads = [b"payload"] * 300_000
+        before = turns
+        encode_messages(7, 0, 0, 0, None, payloads, True, True)
+        between = turns - before
+    finally:
+        is_over.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert between >= 20
