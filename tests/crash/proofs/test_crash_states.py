@@ -95,7 +95,7 @@ def test_drawn_workloads_recover_from_a_crash_at_any_instant(
 def test_drawn_workloads_go_from_small_files_into_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Data files and position files of each step are made, spares are extended, and crashes strike all around."""
     data, positions = set[int](), set[int]()
-    prepare, allocate = next_data_file.prepare, position_file_writer._allocate
+    prepare, allocate = next_data_file.prepare, position_file_writer.allocate_what_fits
 
     def prepared(storage: Storage, directory: QueueDirectory, header: DataFileHeader, size: int, frames: bytes) -> File:
         data.add(size)
@@ -106,7 +106,7 @@ def test_drawn_workloads_go_from_small_files_into_larger_ones(monkeypatch: pytes
         return allocate(file, least, wanted)
 
     monkeypatch.setattr(next_data_file, "prepare", prepared)
-    monkeypatch.setattr(position_file_writer, "_allocate", allocated)
+    monkeypatch.setattr(position_file_writer, "allocate_what_fits", allocated)
     tally = run(Task("used", "every_commit", seed=-7, count=3))
     first = small_steps.FIRST_STEP_BYTES
     assert {first, 2 * first, DATA_FILE_BYTES} <= data

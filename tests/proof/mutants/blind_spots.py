@@ -63,15 +63,6 @@ BLIND_SPOTS = (
         "returned",
     ),
     Mutation(
-        "group-without-a-durable-document",
-        "The next position file of a group outlives a document whose maker was killed before its sync.",
-        "persistence/groups/position_file_writer.py",
-        "        storage.sync_directory(directory)\n        self.progress = reader.refresh()\n",
-        "        if len(generations) > 1:\n            storage.sync_directory(directory)\n"
-        "        self.progress = reader.refresh()\n",
-        "families",
-    ),
-    Mutation(
         "deleted-group-comes-back",
         "A deleted group is there again after a loss of power.",
         "persistence/groups/group_files.py",
@@ -297,7 +288,7 @@ BLIND_SPOTS = (
     Mutation(
         "slots-that-were-not-allocated",
         "On a full disk a position file counts on space that it did not get, and an acknowledgement fails.",
-        "persistence/groups/position_file_writer.py",
+        "persistence/filesystem/reserve.py",
         "                return space\n        size = max",
         "                return wanted\n        size = max",
         "steps",

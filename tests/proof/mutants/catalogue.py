@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from proof.mutants.between_processes import BETWEEN_PROCESSES
 from proof.mutants.blind_spots import BLIND_SPOTS
-from proof.mutants.drains import DRAINS
-from proof.mutants.far_away import FAR_AWAY
+from proof.mutants.drains import DRAINS, FAR_AWAY
 from proof.mutants.filters import FILTERS
+from proof.mutants.killed_names import KILLED_NAMES
 from proof.mutants.many_queues import MANY_QUEUES
 from proof.mutants.merges import MERGES
 from proof.mutants.mutation import Mutation
@@ -219,6 +219,9 @@ MUTATIONS = (
         "persistence/recovery/log_recovery.py",
         "        if not scan.clean:\n"
         "            _make_durable(file, scan)\n"
+        "        elif mark is None or mark.synced < scan.end:"
+        "  # the closing process was killed before it synced the end\n"
+        "            file.sync()\n"
         "        commit_records = find_commit_records(file, header, scan)\n"
         "        appendable = file if scan.clean and not scan.is_sealed else None\n",
         "        commit_records = find_commit_records(file, header, scan)\n"
@@ -438,6 +441,7 @@ MUTATIONS = (
     *FAR_AWAY,
     *DRAINS,
     *RETAINING,
+    *KILLED_NAMES,
     *MERGES,
     *PREPARED_LOGS,
     *REPLAYS,
@@ -499,9 +503,9 @@ MUTATIONS = (
     Mutation(
         "cut-off-deletion-comes-back",
         "An opening shows a group as deleted whose removal is not on the disk, and leaves it so.",
-        "queue/engine/recovering.py",
-        "    sync_deletions(storage, directory, groups)  # the result of opening does not change\n",
-        "",
+        "persistence/groups/group_files.py",
+        '        if not entry.startswith("."):\n            sync_group(',
+        "        if find_group(storage, directory, entry):\n            sync_group(",
         "families",
     ),
     Mutation(

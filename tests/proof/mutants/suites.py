@@ -249,6 +249,11 @@ SUITES = (
         "lost_something or not_every or made_or_deleted or made_and_deleted",
     ),
     _tests(
+        "killed names",
+        "tests/crash/once_broke/test_names_of_killed_processes.py",
+        "tests/crash/proofs/test_successors_of_killed_processes.py",
+    ),
+    _tests(
         "settings",
         "tests/unit/engine/test_configuring.py",
         "tests/unit/engine/test_handle_settings.py",

@@ -19,6 +19,7 @@ def refusing(
     error: int | BaseException = errno.EIO,
     *,
     count: int | None = None,
+    after: int = 0,
 ) -> Iterator[list[Path]]:
     """Let ``verb`` fail on every path that ends in ``name``; yield the paths it failed on.
 
@@ -34,16 +35,23 @@ def refusing(
         An errno, or what is raised.
     count : int or None
         How many calls fail; None: all.
+    after : int
+        How many succeed before that.
 
     A block in which it never failed has tested nothing, and fails.
     """
     failed: list[Path] = []
+    passed: list[Path] = []
     before = storage.before_verb
 
     def fail(called: str, path: Path) -> None:
         if before is not None:
             before(called, path)
-        if called == verb and str(path).endswith(name) and (count is None or len(failed) < count):
+        if called != verb or not str(path).endswith(name):
+            return
+        if len(passed) < after:
+            passed.append(path)
+        elif count is None or len(failed) < count:
             failed.append(path)
             raise OSError(error, os.strerror(error), str(path)) if isinstance(error, int) else error
 

@@ -17,6 +17,8 @@ import pytest
 from holdfast import ConfigError, DiskFullError, PersistentQueue, Put, StorageError
 from holdfast.arrow import DirectoryWriter, drain, scan
 from holdfast.arrow.writing.storage_file import StorageFile
+from support.models.crash_choices import ByKind
+from support.storages.disk_operations import Rename
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -403,6 +405,24 @@ def test_what_is_written_survives_any_loss_of_power_and_is_never_half_there() ->
         assert complete(cut.storage) == 3
     assert seen == {1, 2, None}
     assert {complete(state) for state in storage.crash_states()} == {2}
+
+
+def test_an_earlier_batch_that_a_killed_process_moved_away_stays_until_the_next_one_is_durable() -> None:
+    """A loss of power gave it its name back, and its files were gone."""
+    storage = SimulatedStorage()
+    write(storage, 1)
+    storage.replay_from_here()
+    write(storage, 2)
+    place = OUT / f"batch_id={ID}"
+    moved = Rename(place, OUT / f".batch_id={ID}.old")
+    killed = next(run.crash_keeping_all() for run in storage.replay() if run.log and run.log[-1] == moved)
+    killed.replay_from_here()
+    write(killed, 3)
+    for run in killed.replay():
+        for disk in (run.crash_dropping_unsynced(), run.crash(ByKind(sectors=True, sizes=True, names=False))):
+            assert complete(disk) in (1, 3, None)
+    assert complete(killed.crash_dropping_unsynced()) == 3
+    assert [path for path in killed.tree() if path.parent == OUT] == [place]
 
 
 def test_any_call_to_the_disk_may_fail() -> None:

@@ -236,7 +236,7 @@ def test_a_part_whose_file_has_no_durable_name_in_the_log_stays_decided(storage:
             queue.configure(data_file_bytes=16 * 2**10)
     names = [file_part(storage, path, "x", commits.part_of("job", 1), [bytes(5000)]) for path in (A, B)]
     with (
-        refusing(storage, "sync_directory", "b/data", count=1),
+        refusing(storage, "sync_directory", "b/data", count=1, after=1),  # an opening of the queue is the first
         pytest.raises(StorageError, match=r"commit 1 of job is decided, and .*b has not put .* because"),
     ):
         commits.commit("job", 1, names)

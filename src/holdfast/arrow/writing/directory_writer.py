@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -92,13 +93,12 @@ class DirectoryWriter:
         from holdfast.arrow.writing.batch_files import BatchFiles
 
         name = f"batch_id={check_name(batch_id, 'batch')}"
-        place, new, old = self._base / name, self._base / f".{name}.new", self._base / f".{name}.old"
+        place, new = self._base / name, self._base / f".{name}.new"
         with storage_errors("writing a batch", place):
             make_parents(self._storage, new)
             if self._mode == "error" and _exists(self._storage, place):
                 raise ConfigError(f"{place} is there already: remove it, or replace it with mode 'overwrite'")
-            for each in (new, old):
-                _remove_tree(self._storage, each)
+            _remove_tree(self._storage, new)
             try:
                 files = BatchFiles(self._storage, new, self._format, self._partition_by)
                 self._write(files, batches)
@@ -106,11 +106,14 @@ class DirectoryWriter:
                 with suppress(OSError):
                     _remove_tree(self._storage, new)
                 raise
+            replaced = _replaced(self._storage, place)
             if _exists(self._storage, place):
-                self._storage.rename(place, old)
+                replaced.append(_free_name(place, replaced))
+                self._storage.rename(place, replaced[-1])
             self._storage.rename(new, place)
             self._storage.sync_directory(self._base)
-            _remove_tree(self._storage, old)
+            for each in replaced:  # not before: a loss of power may give one of them its place back
+                _remove_tree(self._storage, each)
 
     def _write(self, files: BatchFiles, batches: Any) -> None:
         try:
@@ -122,6 +125,18 @@ class DirectoryWriter:
 
 def _exists(storage: Storage, path: Path) -> bool:
     return path.name in storage.list(path.parent)
+
+
+def _replaced(storage: Storage, place: Path) -> list[Path]:
+    """Return the directories that attempts at a batch have moved out of its place, and not removed."""
+    names = re.compile(rf"\.{re.escape(place.name)}\.old[0-9]*")
+    return [place.with_name(name) for name in storage.list(place.parent) if names.fullmatch(name)]
+
+
+def _free_name(place: Path, replaced: Sequence[Path]) -> Path:
+    """Return the name that the directory of a batch gets while another one takes its place."""
+    names = (place.with_name(f".{place.name}.old{number or ''}") for number in range(len(replaced) + 1))
+    return next(name for name in names if name not in replaced)
 
 
 def _remove_tree(storage: Storage, path: Path) -> None:

@@ -8,13 +8,26 @@ from pathlib import Path
 
 from holdfast.persistence.filesystem.storage import Storage, real_path
 
+_NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP})
+"""A directory whose sync is refused so may be another user's, or of a file system that syncs none."""
+
 
 def make_parents(storage: Storage, path: Path) -> None:
-    """Make the directories above a path that are missing, durably. Raises ``OSError``; then none of them is left."""
+    """Make the directories above a path that are missing, durably. Raises ``OSError``; then none of them is left.
+
+    The deepest one that is there may come from a process that makes it now, or was killed before it synced its name.
+    All above it have been synced: none is made in a directory whose own name is not durable.
+    """
     missing: list[Path] = []
     while _found(storage, path.parent) is None:
         path = path.parent
         missing.append(path)
+    if path.parent != path.parent.parent:
+        try:
+            sync_name(storage, path.parent)
+        except OSError as error:
+            if error.errno not in _NOT_OURS:
+                raise
     made: list[Path] = []
     try:
         for each in reversed(missing):

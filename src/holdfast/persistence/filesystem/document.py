@@ -85,6 +85,20 @@ def replace_document(
         raise
 
 
+def sync_document(storage: Storage, path: Path, bytes_max: int = SMALL_DOCUMENT_BYTES_MAX) -> None:
+    """Make a document durable that is there: the process that made it may have been killed before it synced its name.
+
+    If the sync fails, the document is written anew: a second sync could succeed over the lost name. The caller holds
+    the lock of those that change it. Raises ``OSError``.
+    """
+    try:
+        storage.sync_directory(path.parent)
+    except OSError:
+        with suppress(OSError, StorageError, CorruptionError):
+            write_document(storage, path, read_document(storage, path, bytes_max), bytes_max)
+        raise
+
+
 def read_document(storage: Storage, path: Path, bytes_max: int = SMALL_DOCUMENT_BYTES_MAX) -> dict[str, Any]:
     """Return what :func:`write_document` wrote.
 

@@ -42,6 +42,7 @@ from holdfast.persistence.filesystem.document import (
     keep_damaged,
     read_document,
     replace_document,
+    sync_document,
     undone,
     write_document,
 )
@@ -464,6 +465,7 @@ def _create(storage: Storage, directory: QueueDirectory, settings: Mapping[str, 
     )
     try:
         if "queue.json" in storage.list(directory.root):
+            sync_document(storage, directory.identity)  # another process has just made it
             return _read_identity(storage, directory), False
         queue_id = random_id()
         with undone(storage, directory.identity):

@@ -65,6 +65,7 @@ def remove_remains(storage: Storage, remains: Path) -> None:
     Raises ``OSError`` if the disk refuses. What is left then, or after a crash, is found as remains again.
     """
     if _is_queue(storage, remains):
+        sync_name(storage, remains)  # or a loss of power gives a queue its name back that has lost its files
         identity = queue_directory(remains).identity
         with suppress(*MISSING):
             for name in storage.list(remains):

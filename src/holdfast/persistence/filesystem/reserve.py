@@ -1,7 +1,8 @@
-"""A little reserved space, ``groups/.reserve*``, so that a group can begin on a full disk and drain it.
+"""Reserves space of the disk: what fits into a file, and a little in ``groups/.reserve*``.
 
-A group that has begun has its space: its position files are reserved ahead. A group that begins needs a few more blocks
-and files. The disk may have run out of either just because no consumer has run yet.
+With that a group can begin on a full disk and drain it. A group that has begun has its space: its position
+files are reserved ahead. A group that begins needs a few more blocks and files. The disk may have run out of either
+just because no consumer has run yet.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from holdfast.persistence.filesystem.layout import QueueDirectory
-from holdfast.persistence.filesystem.storage import MISSING, Storage
+from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, MISSING, File, Storage
 from holdfast.threads import log_later
 
 RESERVE_BYTES = 64 * 2**10
@@ -50,3 +51,18 @@ def spend_reserve(storage: Storage, directory: QueueDirectory) -> bool:
         log_later(logging.WARNING, "the space reserved in %s cannot be used: %s", directory.groups, error)
         return False
     return count > 0
+
+
+def allocate_what_fits(file: File, least: int, wanted: int) -> int:
+    """Reserve the space ``wanted``, and return what the file has; on a full disk half of that, down to ``least``."""
+    space, size = file.size(), wanted
+    while True:
+        try:
+            file.allocate(size)
+            return max(space, size)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS or size == least > space:
+                raise
+            if space >= least:
+                return space
+        size = max(least, size // 2)

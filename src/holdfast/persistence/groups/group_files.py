@@ -20,6 +20,7 @@ from holdfast.persistence.filesystem.document import (
     keep_damaged,
     read_document,
     replace_document,
+    sync_document,
     undone,
     write_document,
 )
@@ -207,10 +208,11 @@ def write_group(
             storage.rename(path, path.with_name(f".{name}.new"))
             storage.rename(path.with_name(f".{name}.new"), path)
         raise
-    if name != DEFAULT_GROUP:
-        _remove_contents(storage, path)  # of a deletion that was cut off
-    elif _DELETED in storage.list(path):
-        _remove_contents(storage, path, _KEPT_OF_DEFAULT)
+    is_deleted = _DELETED in storage.list(path)  # and that was cut off
+    if is_deleted:
+        storage.sync_directory(path)  # or the group comes back, and its progress does not
+    if is_deleted or name != DEFAULT_GROUP:
+        _remove_contents(storage, path, _KEPT if name != DEFAULT_GROUP else _KEPT_OF_DEFAULT)
     group = GroupInfo(name, random_id(), start_offset, tuple(retired_ranges(files, start_offset)), settings=settings)
     with undone(storage, path / "group.json", poison):
         _write(storage, directory, group)
@@ -328,12 +330,33 @@ def _remove_contents(storage: Storage, path: Path, kept: Collection[str] = _KEPT
         storage.remove(path / _DELETED)
 
 
+def sync_groups(storage: Storage, directory: QueueDirectory) -> None:
+    """Make durable which groups there are, and the life of each: a killed process may have changed that.
+
+    The caller has read it, and holds the groups lock. Raises ``OSError``.
+    """
+    for entry in storage.list(directory.groups):
+        if not entry.startswith("."):
+            sync_group(storage, directory, entry)
+
+
+def sync_group(storage: Storage, directory: QueueDirectory, name: str) -> None:
+    """Make durable what a group is, or that it was deleted; as :func:`sync_groups`."""
+    sync_document(storage, directory.group_document(name), LARGE_DOCUMENT_BYTES_MAX)
+
+
 def sync_deletions(storage: Storage, directory: QueueDirectory, groups: Sequence[GroupInfo]) -> None:
     """Make the absence of all groups but these durable: a group whose deletion was cut off must not come back."""
     known = {group.name for group in groups}
     for entry in storage.list(directory.groups):
         if not entry.startswith(".") and entry not in known:
-            storage.sync_directory(directory.group(entry))
+            sync_absence(storage, directory, entry)
+
+
+def sync_absence(storage: Storage, directory: QueueDirectory, name: str) -> None:
+    """Make it durable that a group is not there; as :func:`sync_deletions`. Raises ``OSError``."""
+    with suppress(*MISSING):
+        storage.sync_directory(directory.group(name))
 
 
 def progress_reader(

@@ -13,7 +13,7 @@ from holdfast.clock import Clock
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import QueueDirectory, within
 from holdfast.persistence.filesystem.storage import MISSING, Storage
-from holdfast.persistence.groups.group_files import GroupInfo, find_group, progress_reader
+from holdfast.persistence.groups.group_files import GroupInfo, find_group, progress_reader, sync_absence, sync_group
 from holdfast.persistence.groups.position_entry import Change, floor_change
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_file_writer import NEXT, POSITION_FILE_BYTES_MIN, PositionFileWriter
@@ -52,12 +52,14 @@ def visit_group(
     is_needed = is_needed or changes
     group = find_group(storage, directory, name)
     if group is None:
+        sync_absence(storage, directory, name)
         return True
     reader = progress_reader(storage, directory, queue_id, group)
     lock = locks.try_acquire(storage, directory.group_lock(name), is_visitor=True)
     if lock is None:
         return not is_needed(reader.refresh())
     try:
+        sync_group(storage, directory, name)
         if is_doubtful:
             with suppress(*MISSING):
                 storage.remove(within(directory.group(name), NEXT))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.errors import PoisonedError, StorageError
 from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
 from holdfast.persistence.filesystem.storage import Storage, storage_error
@@ -25,6 +23,7 @@ from holdfast.persistence.groups.group_files import (
     repair_group,
     replace_group,
     require_group,
+    sync_group,
     write_group,
 )
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
@@ -135,29 +134,15 @@ class OwnGroup:
         self._opened = group
         recovered, self._recovered = self._recovered, None
         reader = recovered[1] if recovered is not None and recovered[0] == group else self._reader(group)
-        try:
-            self._writer = PositionFileWriter(
-                self._storage,
-                self._directory.group(group.name),
-                self._clock,
-                reader,
-                file_bytes=file_bytes,
-            )
-        except (OSError, StorageError) as error:
-            self._name_again(group, error)
-            raise
+        sync_group(self._storage, self._directory, group.name)
+        self._writer = PositionFileWriter(
+            self._storage,
+            self._directory.group(group.name),
+            self._clock,
+            reader,
+            file_bytes=file_bytes,
+        )
         return self._writer, (*group.damage, *reader.damage)
-
-    def _name_again(self, group: GroupInfo, error: OSError | StorageError) -> None:
-        """Write ``group.json`` anew, as an opening has failed: its sync may have lost the name.
-
-        The maker of the group may have been killed before it could sync that name. If another owner is there, it says
-        what the group is.
-        """
-        with suppress(OSError, StorageError):
-            is_own = not isinstance(error, PoisonedError)
-            if is_own and find_group(self._storage, self._directory, group.name) == group and not group.damage:
-                replace_group(self._storage, self._directory, group, group)
 
     def change(self, settings: Mapping[str, Any]) -> None:
         """Replace the settings of the group, which is open here, durably. Raises ``OSError``, StorageError."""

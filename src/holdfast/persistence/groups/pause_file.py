@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import CorruptionError
-from holdfast.persistence.filesystem.document import read_document, write_document
+from holdfast.persistence.filesystem.document import read_document, undone, write_document
 from holdfast.persistence.filesystem.layout import within
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import MISSING, Storage
@@ -41,7 +42,9 @@ def write_pause(storage: Storage, directory: Path, pause: Pause) -> None:
     """Pause a group, durably. Raises ``OSError``; CommitUnknownError if the name of its directory may be lost."""
     until_ns = None if pause.until_ns is None else min(pause.until_ns, NUMBER_MAX)
     fields = {"format": FORMAT_VERSION, "until_ns": until_ns, "reason": pause.reason[:NOTE_CHARACTERS_MAX]}
-    write_document(storage, within(directory, NAME), fields)
+    path = within(directory, NAME)
+    with undone(storage, path) if read_pause(storage, directory) is None else nullcontext():
+        write_document(storage, path, fields)
     try:
         storage.sync_directory(directory.parent)  # may be unsynced in a group that has not begun
     except OSError as error:

@@ -61,6 +61,8 @@ class PositionFileReader:
         Of the position file it comes from; 0 while there is none.
     is_superseded : bool
         Whether the last :meth:`refresh` met a later file of another life of the group, which may count by now.
+    has_appended : bool
+        Whether the position file has an entry behind its checkpoint: its writer had synced its name before.
     damage : list of Damage
         Entries and files that could not be read.
     """
@@ -81,7 +83,7 @@ class PositionFileReader:
         self._initial = initial
         self.progress = initial()
         self.generation = 0
-        self.is_superseded = False
+        self.is_superseded = self.has_appended = False
         self.damage: list[Damage] = []
         self._salt = 0
         self._next = 0
@@ -164,7 +166,7 @@ class PositionFileReader:
         self.progress = self._initial()
         self.generation, self._salt, self._next, self._run = generation, header.salt, 0, []
         self._synced = 0
-        self._vote_end, self._has_floor = 0, False
+        self._vote_end, self._has_floor, self.has_appended = 0, False, False
         return True
 
     def _take(self, path: Path, file: File) -> None:
@@ -208,6 +210,7 @@ class PositionFileReader:
         if entry.change.kind == ENTRY_VOTE:
             self._vote_end = entry.number + vote_entry_count(entry.change)
         in_checkpoint = entry.flags & ENTRY_FLAG_CHECKPOINT  # all of it is on the disk: each entry counts by itself
+        self.has_appended |= not in_checkpoint
         if entry.synced_mark == entry.number and not in_checkpoint and is_known_floor(entry.change, self.progress):
             self._synced = self._next  # nothing is lost with it
         if entry.flags & ENTRY_FLAG_LAST or (in_checkpoint and self._next >= self._vote_end):

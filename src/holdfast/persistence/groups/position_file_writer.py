@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from holdfast.clock import Clock
-from holdfast.errors import ClosedError, CommitUnknownError, FencedError, StorageError
+from holdfast.errors import ClosedError, CommitUnknownError, DiskFullError, FencedError, StorageError
 from holdfast.persistence.filesystem.fence import WINDOW_NS, Fence, unnamed
 from holdfast.persistence.filesystem.file_names import open_alone, refuse_second_name
 from holdfast.persistence.filesystem.layout import list_generations, position_file, within
 from holdfast.persistence.filesystem.locks import read_owner
 from holdfast.persistence.filesystem.poison import Poison, commit_unknown
+from holdfast.persistence.filesystem.reserve import allocate_what_fits
 from holdfast.persistence.filesystem.storage import (
     DISK_FULL_ERRNOS,
     MISSING,
@@ -116,15 +117,12 @@ class PositionFileWriter:
         self.end = 0
         self._synced_end = 0
         claimed, generations = self._claim_latest()
-        # A killed writer may not have: the newest file could go while the oldest is reused. Nor may the killed maker of
-        # the group: its document could go while the next file stays, and the group would be refused for lost settings.
-        storage.sync_directory(directory)
         self.progress = reader.refresh()
         if reader.generation and reader.generation != claimed:  # the latest is of another life, or damaged
             self._claim(reader.generation)
             self.progress = reader.refresh()
         self._generation = reader.generation or max(generations, default=0)
-        self._use(self._make_generation(self._ids, checkpoint(self.progress)))
+        self._use(self._make_first(reader))
         if not generations:
             self._reserve_next()
 
@@ -139,6 +137,19 @@ class PositionFileWriter:
             self._claim(claimed)
             generations = list_generations(self._storage, self._directory)
         return claimed, generations
+
+    def _make_first(self, reader: PositionFileReader) -> _Generation:
+        """Write what was read into the next file: into new space, if the name of the one that was read may be lost.
+
+        Its writer may have been killed before it synced that name, or its sync has failed. Nothing then is appended to
+        the file. If the disk is full, a sync of the name has to do.
+        """
+        changes = checkpoint(self.progress)
+        if reader.generation and not reader.has_appended:
+            with suppress(DiskFullError):
+                return self._make_generation(self._ids, changes, into_new=True)
+            self._storage.sync_directory(self._directory)
+        return self._make_generation(self._ids, changes)
 
     def _claim(self, generation: int) -> None:
         path = position_file(self._directory, generation)
@@ -372,7 +383,13 @@ class PositionFileWriter:
                 (made.file if self._file is old else old).close()
 
     def _make_generation(
-        self, ids: tuple[bytes, bytes], changes: list[Change], needed: int = 0, old: File | None = None
+        self,
+        ids: tuple[bytes, bytes],
+        changes: list[Change],
+        needed: int = 0,
+        old: File | None = None,
+        *,
+        into_new: bool = False,
     ) -> _Generation:
         """Write the checkpoint into the next file, sync it, and give it its name.
 
@@ -387,7 +404,7 @@ class PositionFileWriter:
         target = position_file(self._directory, generation)
         try:
             older = [number for number in list_generations(self._storage, self._directory) if number < self._generation]
-            if older:
+            if older and not into_new:
                 self._storage.rename(position_file(self._directory, older.pop()), self._next_path)
             file = open_alone(self._storage, self._next_path)
         except OSError as error:
@@ -396,7 +413,7 @@ class PositionFileWriter:
         try:
             if file.size() > POSITION_FILE_BYTES_LIMIT:  # it would never be read
                 file.truncate(wanted)
-            space = _allocate(file, least, wanted)
+            space = allocate_what_fits(file, least, wanted)
             if old is not None:
                 self._compare(old)  # another owner may be making its next generation in the same file
             write_whole(file, (block_buffers(header.encode(), self._token), b"".join(entries)), 0)
@@ -474,18 +491,3 @@ class PositionFileWriter:
         file, self._file = self._file, None  # first: a close that is interrupted here syncs no closed handle later
         if file is not None:
             file.close()
-
-
-def _allocate(file: File, least: int, wanted: int) -> int:
-    """Reserve the space ``wanted``, and return what the file has; on a full disk half of that, down to ``least``."""
-    space, size = file.size(), wanted
-    while True:
-        try:
-            file.allocate(size)
-            return max(space, size)
-        except OSError as error:
-            if error.errno not in DISK_FULL_ERRNOS or size == least > space:
-                raise
-            if space >= least:
-                return space
-        size = max(least, size // 2)

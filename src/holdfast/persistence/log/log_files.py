@@ -289,7 +289,12 @@ class LogFiles:
                 and len(self.storage.list(self._directory.spare)) < SPARES_MAX
             ):
                 self.storage.rename(path, spare)
-                self.storage.sync_directory(spare.parent)  # else its old name may come back with new content
+                try:
+                    self.storage.sync_directory(spare.parent)  # else its old name may come back with new content
+                except OSError:  # a second sync could succeed over the lost name, so nothing is made of the file
+                    with suppress(OSError):
+                        self.storage.remove(spare)
+                    raise
             else:
                 self.storage.remove(path)
         finally:

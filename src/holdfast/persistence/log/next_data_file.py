@@ -30,6 +30,7 @@ def prepare(
     path = directory.spare / NEXT_DATA
     emptied = [name for name in storage.list(directory.spare) if name != NEXT_DATA]
     if emptied:
+        storage.sync_directory(directory.spare)  # or a file comes back into the log under its old name, as the new one
         with suppress(*MISSING):  # removed just now, because the disk is short of space
             storage.rename(directory.spare / emptied[0], path)
     file = open_alone(storage, path)

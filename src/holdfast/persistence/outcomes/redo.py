@@ -27,7 +27,7 @@ from holdfast.persistence.filesystem.storage import MISSING, Storage, real_path
 from holdfast.persistence.format.commit_record import Acknowledged, CommitRecord, Participant
 from holdfast.persistence.format.constants import ENTRY_DONE
 from holdfast.persistence.format.report import DAMAGED, Damage
-from holdfast.persistence.groups.group_files import find_group, progress_reader
+from holdfast.persistence.groups.group_files import find_group, progress_reader, sync_absence
 from holdfast.persistence.groups.group_visit import visit_group
 from holdfast.persistence.groups.position_entry import Change
 from holdfast.persistence.groups.progress import GroupProgress
@@ -246,6 +246,7 @@ def has_settled(storage: Storage, root: Path, clock: Clock, participant: Partici
         return _has_committed(storage, directory, participant.queue_id, nonce)
     group = find_group(storage, directory, participant.group)
     if group is None:
+        sync_absence(storage, directory, participant.group)
         return True
     progress = progress_reader(storage, directory, participant.queue_id, group).refresh()
     return nonce not in progress.votes and visit_group(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.clock import Clock
@@ -64,7 +64,12 @@ class SharedJointFile:
             return found
         with storage_errors("making", self.directory):
             self._storage.make_directory(self.directory)
-            self._storage.sync_directory(self.directory.parent)
+            try:
+                self._storage.sync_directory(self.directory.parent)
+            except OSError:  # a second sync could succeed over the lost name: the next attempt makes a new one
+                with suppress(OSError):
+                    self._storage.remove_directory(self.directory)
+                raise
         with self.locked():
             found = self.id()
             if found is None:

@@ -70,6 +70,7 @@ def recover_log(
         next_data_file.delete_spares(storage, directory)
         finish_naming(storage, directory.data)
         files.refresh()
+        storage.sync_directory(directory.data)  # of what it holds, a killed process may have synced nothing
         withdrawn = _finish_merges(files)
         mark = read_write_mark(mark_file, queue_id, directory.write_mark)
         names = files.names()
@@ -133,6 +134,8 @@ def _recover_tail(
         scan, size = scan_tail(file, header, path, mark), file.size()
         if not scan.clean:
             _make_durable(file, scan)
+        elif mark is None or mark.synced < scan.end:  # the closing process was killed before it synced the end
+            file.sync()
         commit_records = find_commit_records(file, header, scan)
         appendable = file if scan.clean and not scan.is_sealed else None
         tail = LogTail(header, scan.end, scan.message_count, scan.timestamp_ns, appendable, commit_records)

@@ -19,6 +19,7 @@ from holdfast.persistence.groups.group_files import (
     list_groups,
     remove_group,
     require_group,
+    sync_group,
     write_group,
 )
 from holdfast.queue.engine.log_starts import GroupStart, find_start
@@ -122,6 +123,8 @@ class Groups:
                         f"group {name!r} of {self._directory.root} has {'no filter' if has is None else repr(has)}, "
                         "and that never changes: leave filter out to take it, or make a group of another name"
                     )
+                else:
+                    sync_group(self._storage, self._directory, name)
                 return group.start_offset
         except OSError as error:
             raise self._error(error, "making a group", name) from error
