@@ -162,52 +162,57 @@ def test_a_queue_that_another_process_has_just_made_is_durable_for_the_one_that_
             assert shown(left) == [b"acknowledged"]
 
 
+def client_made_slow(storage: SimulatedStorage) -> None:
+    """Make the group as a client does that is killed before the name of ``group.json`` is durable; there is an owner."""
+    other = SimulatedStorage()
+    with opened(other) as queue:
+        queue.groups.create("slow")
+    storage.make_directory(SLOW)
+    storage.sync_directory(SLOW.parent)
+    name_document(storage, SLOW / "group.json", other.tree()[SLOW / "group.json"])
+
+
 def test_a_group_that_is_there_already_is_durable_once_create_returns() -> None:
     """Messages that it had not finished were removed, and it began behind them."""
     storage = SimulatedStorage()
     with opened(storage) as queue:
-        queue.put(b"zero")
-        queue.get(timeout=0)
-        queue.groups.create("slow")
-    storage = killed_behind(storage, renames_to(SLOW / "group.json"))
-    with opened(storage) as queue:
+        client_made_slow(storage)
         assert queue.groups.create("slow") == 0
-        assert queue.groups.list() == ["default", "slow"]
         with opened(storage.crash_dropping_unsynced()) as left:
-            assert left.groups.list() == ["default", "slow"]
+            assert left.groups.list() == ["slow"]
 
 
 def test_a_create_whose_sync_fails_makes_the_group_durable_when_it_is_called_again() -> None:
     """A second sync could succeed over the lost name; the document has a new one by then."""
     storage = SimulatedStorage()
     with opened(storage) as queue:
-        queue.groups.create("slow")
-    killed = killed_behind(storage, renames_to(SLOW / "group.json"))
-    killed.faults = failing_sync()
-    with pytest.raises(StorageError):
-        opened(killed)
-    killed.faults = None
-    with opened(killed) as queue:
+        client_made_slow(storage)
+        storage.faults = failing_sync()
+        with pytest.raises(StorageError):
+            queue.groups.create("slow")
+        storage.faults = None
         assert queue.groups.create("slow") == 0
-        with opened(killed.crash_dropping_unsynced()) as left:
+        with opened(storage.crash_dropping_unsynced()) as left:
             assert left.groups.list() == ["slow"]
 
 
-def test_a_group_that_a_client_has_just_made_is_durable_once_it_is_read() -> None:
-    """The owner opened it, whose recovery was over; its acknowledgements went with the name of ``group.json``."""
+def test_a_group_that_a_client_has_just_made_is_whole_or_not_there_once_the_owner_opens_it() -> None:
+    """Its position file stayed and its document did not: the group was refused for its lost settings."""
     storage = SimulatedStorage()
     with opened(storage) as queue:
         queue.put_many([b"one", b"two"])
+        client_made_slow(storage)
         storage.replay_from_here()
-        queue.groups.create("slow")
-        killed = killed_behind(storage, renames_to(SLOW / "group.json"))
-        document = killed.tree()[SLOW / "group.json"]
-        queue.groups.delete("slow")
-        name_document(storage, SLOW / "group.json", document)
-        with open_beside(queue, "slow") as slow:
-            assert slow.get(timeout=0) == b"one"
-            with opened(storage.crash_dropping_unsynced(), group="slow") as left:
-                assert shown(left) == [b"two"]
+        open_beside(queue, "slow").close()
+        found = set()
+        for run in storage.replay():
+            kept = OnlyNames(lambda change: isinstance(change, Rename) and change.target.suffix == ".position")
+            try:
+                with opened(run.crash(kept), group="slow") as left:
+                    found.update(shown(left))
+            except GroupNotFoundError:
+                found.add(b"none")
+        assert found == {b"none", b"one", b"two"}
 
 
 def test_an_acknowledgement_that_is_committed_stays_beside_a_seek_that_was_cut_off() -> None:
