@@ -163,7 +163,7 @@ def test_a_queue_that_another_process_has_just_made_is_durable_for_the_one_that_
 
 
 def client_made_slow(storage: SimulatedStorage) -> None:
-    """Make the group as a client does that is killed before the name of ``group.json`` is durable; there is an owner."""
+    """Make the group as a client of a living owner, killed before the name of ``group.json`` is durable."""
     other = SimulatedStorage()
     with opened(other) as queue:
         queue.groups.create("slow")
