@@ -9,7 +9,6 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
 import pytest
@@ -119,27 +118,6 @@ def test_a_queue_below_a_directory_whose_maker_was_killed_stays(made: str) -> No
         queue.put(b"acknowledged")
         with opened(storage.crash_dropping_unsynced(), root) as left:
             assert shown(left) == [b"acknowledged"]
-
-
-@pytest.mark.parametrize("refusal", [errno.EACCES, errno.EINVAL])
-def test_a_queue_is_made_below_a_directory_that_cannot_be_synced(refusal: int) -> None:
-    """Another user's, or on a file system that syncs no directory: no process of ours has made that."""
-    storage = SimulatedStorage()
-    storage.make_directory(Path("/srv"))
-    storage.make_directory(Path("/srv/data"))
-    storage.faults = FaultPlan(1, refusal, verbs=frozenset({"sync_directory"}))
-    with opened(storage, Path("/srv/data/orders")) as queue:
-        assert queue.put(b"one") == 0
-    assert storage.faults.fired_count
-
-
-def test_a_disk_that_fails_below_a_new_queue_is_an_error() -> None:
-    """The queue would be gone after a loss of power."""
-    storage = SimulatedStorage()
-    storage.make_directory(Path("/srv"))
-    storage.faults = failing_sync()
-    with pytest.raises(StorageError):
-        opened(storage, Path("/srv/orders"))
 
 
 def test_a_queue_that_another_process_has_just_made_is_durable_for_the_one_that_waited(
@@ -267,22 +245,6 @@ def test_progress_stays_if_the_name_of_its_latest_file_was_lost_by_a_sync_that_f
             assert again.qsize() <= count - finished
     if not is_closed:
         queue.close()
-
-
-def test_progress_begins_in_the_space_that_is_there_if_the_disk_is_full() -> None:
-    """An opening that has no room for a new position file, and no proof of the name of the latest one."""
-    storage = SimulatedStorage()
-    with opened(storage) as queue:
-        queue.put_many([b"one", b"two"])
-        assert queue.get_many(2, timeout=0) == [b"one", b"two"]
-    for _ in range(2):
-        with opened(storage) as queue, pytest.raises(Empty):
-            queue.get(timeout=0)
-    storage.faults = FaultPlan(1, errno.ENOSPC, forever=True, verbs=frozenset({"allocate"}))
-    with opened(storage) as queue:
-        with pytest.raises(Empty):
-            queue.get(timeout=0)
-        assert storage.faults.fired_count
 
 
 def test_a_deleted_queue_does_not_come_back_in_part() -> None:

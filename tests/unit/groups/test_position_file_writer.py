@@ -529,3 +529,15 @@ def test_on_a_full_disk_a_smaller_file_is_enough(refused: int, size: int) -> Non
     positions.append([done(0)])
     positions.close()
     assert (read(storage).progress.floor, read(storage).progress.finished_count) == (2, 101)
+
+
+def test_an_opening_on_a_full_disk_takes_the_space_of_an_earlier_file() -> None:
+    """Nothing is appended behind the checkpoint of the latest one, so that its name may be lost; a sync has to do."""
+    storage = new_storage()
+    for _ in range(3):
+        PositionFileWriter(storage, GROUP, FakeClock(), read(storage), file_bytes=FILE_BYTES).close()
+    with refusing(storage, "allocate", error=errno.ENOSPC):
+        again = PositionFileWriter(storage, GROUP, FakeClock(), read(storage), file_bytes=FILE_BYTES)
+        again.append([done(0)])
+        again.close()
+    assert read(storage).progress.floor == 1

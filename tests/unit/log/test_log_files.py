@@ -137,6 +137,14 @@ def test_a_file_that_cannot_be_retired_stays_in_the_catalogue(parts: LogParts) -
     assert files.names() == NAMES[1:]
 
 
+def test_a_file_whose_move_may_be_lost_is_not_used_again(parts: LogParts) -> None:
+    """A second sync could succeed over it, and the file come back under its old name with new content."""
+    files = with_files(parts)
+    with refusing(parts.storage, "sync_directory", "spare"), pytest.raises(OSError, match="Input/output"):
+        files.retire(NAMES[0])
+    assert parts.storage.list(parts.directory.spare) == []
+
+
 def test_a_file_that_was_retired_is_measured_and_not_remembered(parts: LogParts) -> None:
     """Who has listed it before may ask at any time; the next listing knows nothing of it."""
     files = with_files(parts)

@@ -221,6 +221,16 @@ def test_a_queue_that_is_missing_is_an_error_and_none_is_made(storage: Simulated
         commits.commit("job", 1, ["w-1"])
 
 
+def test_a_directory_whose_name_may_be_lost_is_made_anew(storage: SimulatedStorage) -> None:
+    """A second sync could succeed over the lost name."""
+    commits = QueuesJointCommits(DATA, storage, FakeClock(), mode="exclusive")
+    with refusing(storage, "sync_directory", "/data"), pytest.raises(StorageError):
+        commits.create()
+    assert ".joint" not in storage.list(DATA)
+    commits.create()
+    assert storage.crash_dropping_unsynced().list(DATA) == [".joint", "a", "b"]
+
+
 def test_a_commit_without_parts_is_one(storage: SimulatedStorage) -> None:
     """As that of a DataFrame without rows."""
     commits = commits_of(storage)
