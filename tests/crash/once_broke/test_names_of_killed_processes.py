@@ -453,3 +453,43 @@ def test_a_pause_that_failed_is_taken_back() -> None:
         storage.faults = None
     with opened(storage) as queue:
         assert queue.get(timeout=0) == b"two"
+
+
+def test_the_default_group_has_a_durable_name_though_the_making_of_another_one_has_failed() -> None:
+    """Its directory waited for its first use, and the sync that failed was of its name, too."""
+    storage = SimulatedStorage()
+    with opened(storage) as queue:
+        queue.put_many([b"one", b"two"])
+        assert [entry.payload for entry in queue.peek(1)] == [b"one"]
+        storage.faults = failing_sync()
+        with pytest.raises(StorageError):
+            queue.groups.create("slow")
+        storage.faults = None
+        assert queue.get(timeout=0) == b"one"
+        with opened(storage.crash_dropping_unsynced()) as left:
+            assert shown(left) == [b"two"]
+
+
+def test_a_file_whose_sync_has_failed_has_its_size_on_the_disk_once_it_is_used_again() -> None:
+    """It could not be removed either. A second sync succeeded over the lost size: what was put there was gone."""
+    storage, refused = SimulatedStorage(), list[str]()
+
+    def before_verb(verb: str, path: Path) -> None:
+        if path.name == "next.data" and verb == ["allocate", "sync", "remove", ""][len(refused)]:
+            refused.append(verb)
+            if verb != "allocate":
+                raise OSError(errno.EIO, "Input/output error")
+
+    with opened(storage) as queue:
+        for number in range(3):
+            queue.put(bytes([number]) + LARGE)
+        storage.before_verb = before_verb
+        acknowledged = []
+        for number in range(3, 6):  # a file that is full gets another size
+            with suppress(StorageError):
+                queue.put(bytes([number]) + LARGE)
+                acknowledged.append(number)
+        assert refused == ["allocate", "sync", "remove"]
+        assert acknowledged == [3, 5]
+        with opened(storage.crash_dropping_unsynced()) as left:
+            assert [payload[0] for payload in shown(left)] == [0, 1, 2, *acknowledged]

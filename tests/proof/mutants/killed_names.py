@@ -134,6 +134,22 @@ KILLED_NAMES = (
         "killed names",
     ),
     Mutation(
+        "size-that-a-failed-sync-lost",
+        "A file whose sync failed is used again, and its size is not on the disk.",
+        "persistence/filesystem/file_names.py",
+        "            file.truncate(size + 1)\n            file.truncate(size)\n",
+        "            pass\n",
+        "killed names",
+    ),
+    Mutation(
+        "default-group-loses-its-name",
+        "The making of a group fails, and the directory of the default group, not used yet, keeps a lost name.",
+        "persistence/groups/group_files.py",
+        "            for each in _unsynced(storage, directory, name):\n",
+        "            for each in (name,):\n",
+        "killed names",
+    ),
+    Mutation(
         "earlier-batch-removed-too-early",
         "Files of a durable batch are removed before the directory that replaces it is durable.",
         "arrow/writing/directory_writer.py",

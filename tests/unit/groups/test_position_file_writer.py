@@ -23,7 +23,7 @@ from support.builders.clocks import FakeClock
 from support.builders.known_progress import KnownProgress
 from support.builders.log_parts import put
 from support.processes.log_handlers import text_said
-from support.storages.disk_operations import Allocate, Create
+from support.storages.disk_operations import Allocate, Create, Write
 from support.storages.faults import FaultPlan
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
@@ -261,13 +261,15 @@ def test_a_file_whose_close_was_interrupted_before_its_sync_is_not_taken_for_syn
     assert positions.unsynced_count == 0
 
 
-def test_closing_without_an_append_writes_nothing() -> None:
-    """The checkpoint was synced already."""
+def test_closing_without_an_append_proves_the_name_of_the_file_and_syncs_nothing() -> None:
+    """The checkpoint was synced already; the next opening may use the space of the file before."""
     storage = new_storage()
     positions = writer(storage)
     count = storage.mutation_count
     positions.close()
-    assert storage.mutation_count == count
+    assert storage.mutation_count == count + 1
+    assert isinstance(storage.log[-1], Write)
+    assert read(storage).has_appended
 
 
 def test_an_interrupted_append_does_not_count_and_the_interruption_goes_on() -> None:
@@ -535,7 +537,7 @@ def test_an_opening_on_a_full_disk_takes_the_space_of_an_earlier_file() -> None:
     """Nothing is appended behind the checkpoint of the latest one, so that its name may be lost; a sync has to do."""
     storage = new_storage()
     for _ in range(3):
-        PositionFileWriter(storage, GROUP, FakeClock(), read(storage), file_bytes=FILE_BYTES).close()
+        PositionFileWriter(storage, GROUP, FakeClock(), read(storage), file_bytes=FILE_BYTES).abandon()
     with refusing(storage, "allocate", error=errno.ENOSPC):
         again = PositionFileWriter(storage, GROUP, FakeClock(), read(storage), file_bytes=FILE_BYTES)
         again.append([done(0)])

@@ -56,11 +56,16 @@ def refuse_second_name(file: File, path: Path) -> None:
 def open_alone(storage: Storage, path: Path) -> File:
     """Open a file whose space is used again, or make one; a second name is a user's copy, and keeps the old file.
 
-    Raises ``OSError``.
+    Its size may be lost if a sync of it has failed. So it is given once more, as a new change for the next sync. Raises
+    ``OSError``.
     """
     file = storage.open(path, create=True)
     try:
         is_alone = file.link_count() <= 1
+        size = file.size() if is_alone else 0
+        if size:
+            file.truncate(size + 1)
+            file.truncate(size)
     except BaseException:
         file.close()
         raise

@@ -205,8 +205,9 @@ def write_group(
         storage.sync_directory(directory.groups)
     except OSError:  # a second sync could succeed over a lost name: a rename is a new one for the next attempt to sync
         with undoing(poison):
-            storage.rename(path, path.with_name(f".{name}.new"))
-            storage.rename(path.with_name(f".{name}.new"), path)
+            for each in _unsynced(storage, directory, name):
+                storage.rename(directory.group(each), path.with_name(f".{each}.new"))
+                storage.rename(path.with_name(f".{each}.new"), directory.group(each))
         raise
     is_deleted = _DELETED in storage.list(path)  # and that was cut off
     if is_deleted:
@@ -217,6 +218,13 @@ def write_group(
     with undone(storage, path / "group.json", poison):
         _write(storage, directory, group)
     return group
+
+
+def _unsynced(storage: Storage, directory: QueueDirectory, name: str) -> set[str]:
+    """Return the groups whose directories may have no durable name: the one that is made, and an unused default one."""
+    default = directory.group(DEFAULT_GROUP)
+    has_default = default.name in storage.list(directory.groups)
+    return {name, DEFAULT_GROUP} if has_default and "group.json" not in storage.list(default) else {name}
 
 
 def _write(storage: Storage, directory: QueueDirectory, group: GroupInfo) -> None:

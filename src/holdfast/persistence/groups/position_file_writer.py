@@ -479,9 +479,9 @@ class PositionFileWriter:
             self.abandon()
 
     def _leave_witness(self) -> None:
-        """Append an entry that only proves all entries before it synced; no caller waits for it."""
+        """Append an entry that only proves all before it synced, and the name of the file; no caller waits for it."""
         progress = self.progress
-        if self.end and self._slot < self._slots:
+        if self._slot < self._slots:
             with suppress(StorageError):
                 floor = floor_change(progress.floor, progress.lost_count, progress.skipped_count, progress.hint)
                 self._synced_end = self.append([floor])
