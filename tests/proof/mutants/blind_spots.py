@@ -221,11 +221,8 @@ BLIND_SPOTS = (
         "refused-group-made-over-a-lost-name",
         "Making a group again syncs a name that the failed sync before may have lost.",
         "persistence/groups/group_files.py",
-        "        with undoing(poison):\n"
-        '            storage.rename(path, path.with_name(f".{name}.new"))\n'
-        '            storage.rename(path.with_name(f".{name}.new"), path)\n'
-        "        raise\n",
-        "        raise\n",
+        "            for each in _unsynced(storage, directory, name):\n",
+        "            for each in _unsynced(storage, directory, name) - {name}:\n",
         "refused calls",
     ),
     Mutation(
