@@ -145,8 +145,8 @@ KILLED_NAMES = (
         "default-group-loses-its-name",
         "The making of a group fails, and the directory of the default group, not used yet, keeps a lost name.",
         "persistence/groups/group_files.py",
-        "            for each in _unsynced(storage, directory, name):\n",
-        "            for each in (name,):\n",
+        '    return {name, DEFAULT_GROUP} if has_default and "group.json" not in storage.list(default) else {name}\n',
+        "    return {name}\n",
         "killed names",
     ),
     Mutation(
