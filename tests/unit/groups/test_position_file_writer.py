@@ -533,6 +533,21 @@ def test_on_a_full_disk_a_smaller_file_is_enough(refused: int, size: int) -> Non
     assert (read(storage).progress.floor, read(storage).progress.finished_count) == (2, 101)
 
 
+def test_closing_a_file_that_is_full_begins_no_other_one() -> None:
+    """There is no room for a witness, and none is needed: only a clean close is not seen to be one."""
+    storage = new_storage()
+    positions = writer(storage)
+    offset = 0
+    while positions._slot < positions._slots:
+        positions.append([done(offset)])
+        offset += 1
+    names, count = list_generations(storage, GROUP), len(storage.log)
+    positions.close()
+    assert list_generations(storage, GROUP) == names
+    assert not any(isinstance(each, Write) for each in storage.log[count:])
+    assert read(storage).progress.floor == offset
+
+
 def test_an_opening_on_a_full_disk_takes_the_space_of_an_earlier_file() -> None:
     """Nothing is appended behind the checkpoint of the latest one, so that its name may be lost; a sync has to do."""
     storage = new_storage()
