@@ -46,7 +46,7 @@ def opened(storage: SimulatedStorage, group: str = "default") -> PersistentQueue
 
 
 def used() -> SimulatedStorage:
-    """Return a queue of several files and two groups, of which either has finished some messages."""
+    """Return a queue of several files and two groups; either has finished some messages."""
     storage = SimulatedStorage()
     with opened(storage) as queue:
         queue.groups.create("slow")
