@@ -13,14 +13,34 @@ from typing import Any
 
 import pytest
 
-from holdfast import GroupNotFoundError, HoldfastError, PersistentQueue, QueueService, StorageError, transaction
+from holdfast import (
+    CommitUnknownError,
+    GroupNotFoundError,
+    HoldfastError,
+    PersistentQueue,
+    PoisonedError,
+    QueueService,
+    StorageError,
+    transaction,
+)
+from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem import locks
+from holdfast.persistence.format.commit_record import Participant
+from holdfast.persistence.outcomes.redo import OWN, has_settled
 from holdfast.queue.queues_joint_commits import QueuesJointCommits
 from proof.crash_states.crashes import AllBut
 from support.builders.joint import file_part, stuck
 from support.models.crash_choices import ALL_SECTORS, ByKind, ReadsZeros
 from support.owners.second_groups import open_beside
-from support.storages.disk_operations import MakeDirectory, NameOperation, Remove, Rename, SyncDirectory, Truncate
+from support.storages.disk_operations import (
+    FailedSync,
+    MakeDirectory,
+    NameOperation,
+    Remove,
+    Rename,
+    SyncDirectory,
+    Truncate,
+)
 from support.storages.faults import FaultPlan
 from support.storages.simulated_storage import SimulatedStorage
 
@@ -216,6 +236,28 @@ def test_an_acknowledgement_that_is_committed_stays_beside_a_seek_that_was_cut_o
             assert b"one" not in shown(left)
 
 
+def test_an_acknowledgement_that_is_committed_stays_in_a_group_whose_deletion_was_cut_off() -> None:
+    """The next owner took the deletion for durable, and forgot what the group had to note; the group came back."""
+    storage = SimulatedStorage()
+    with opened(storage) as queue:
+        queue.groups.create("slow")
+        queue.put_many([b"one", b"two"])
+    queue = opened(storage, group="slow")
+    waiting = queue.begin()
+    waiting.ack(waiting.receive(timeout=0))
+    waiting.put(b"new")
+    waiting.commit()
+    killed = storage.crash_keeping_all()
+    queue.close()
+    killed.rename(SLOW / "group.json", SLOW / "group.json.removed")  # by a client, which is killed then
+    with opened(killed) as other:
+        other.put(b"later")
+        lost = killed.crash_dropping_unsynced()
+    for disk in (lost, killed.crash_dropping_unsynced()):
+        with suppress(GroupNotFoundError), opened(disk, group="slow") as left:
+            assert b"one" not in shown(left)
+
+
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_progress_stays_if_the_name_of_its_latest_file_was_lost_by_a_sync_that_failed(is_closed: bool) -> None:
     """The next opening took the space of the file before it, whose name was the durable one."""
@@ -395,14 +437,18 @@ def killed_behind_name(storage: SimulatedStorage, merged: str) -> SimulatedStora
     raise AssertionError("the merged file never gets its name")
 
 
-def test_a_mark_of_a_clean_close_that_was_not_synced_is_not_missed_as_damage() -> None:
+@pytest.mark.parametrize("is_failed", [False, True])
+def test_a_mark_of_a_clean_close_that_was_not_synced_is_not_missed_as_damage(is_failed: bool) -> None:
     """``write.mark`` named an end that lay behind it, and was on the disk before it."""
     storage = SimulatedStorage()
     queue = opened(storage)
     queue.put_many([b"one", b"two"])
     storage.replay_from_here()
-    queue.close()
-    killed = killed_behind(storage, lambda change: isinstance(change, Truncate))
+    if is_failed:
+        storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync"}))
+    with suppress(CommitUnknownError):
+        queue.close()
+    killed = killed_behind(storage, lambda change: isinstance(change, FailedSync if is_failed else Truncate))
     opened(killed).close()
     for run in killed.replay():
         mark = run.crash(OnlyFile(inode_of(run, ROOT / "write.mark")))
@@ -493,3 +539,79 @@ def test_a_file_whose_sync_has_failed_has_its_size_on_the_disk_once_it_is_used_a
         assert acknowledged == [3, 5]
         with opened(storage.crash_dropping_unsynced()) as left:
             assert [payload[0] for payload in shown(left)] == [0, 1, 2, *acknowledged]
+
+
+def test_progress_is_durable_in_the_life_that_counts_after_a_seek_all_of_whose_syncs_failed() -> None:
+    """The document had its old name back in memory alone: the next owner acknowledged in a life that was lost."""
+    storage, renamed = SimulatedStorage(), list[str]()
+
+    def before_verb(verb: str, path: Path) -> None:
+        if verb == "rename":
+            renamed.append(path.name)
+        elif verb == "sync_directory" and renamed[-1] == "group.json.new" and storage.faults is None:
+            storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}), forever=True)
+
+    with opened(storage) as queue:
+        queue.groups.create("slow")
+        queue.put_many([b"one", b"two", b"three"])
+    queue = opened(storage, group="slow")
+    queue.get(timeout=0)
+    storage.before_verb = before_verb
+    with pytest.raises(CommitUnknownError):
+        queue.groups.seek("slow", 3)
+    storage.before_verb = storage.faults = None
+    with suppress(PoisonedError):
+        queue.close()
+    with opened(storage, group="slow") as queue:
+        assert queue.get(timeout=0) == b"two"
+        left = storage.crash_keeping_all()
+        left.replay_from_here()
+        for disk in losses(left):
+            with opened(disk, group="slow") as again:
+                assert shown(again) == [b"three"]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_visit_notes_nothing_in_a_life_that_its_group_has_left_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, is_deleted: bool
+) -> None:
+    """An owner moved the group, acknowledged and closed between the visitor's look and its lock: that was lost."""
+    storage = SimulatedStorage()
+    with opened(storage) as queue:
+        queue.groups.create("slow")
+        queue.put_many([b"one", b"two", b"three", b"four"])
+        queue_id = queue._handle.queue_id
+    try_acquire = locks.try_acquire
+
+    def after_an_owner(disk: SimulatedStorage, path: Path, **options: Any) -> locks.SideLock | None:
+        if options:
+            monkeypatch.setattr(locks, "try_acquire", try_acquire)
+            with opened(storage, group="default" if is_deleted else "slow") as owner:
+                if is_deleted:
+                    owner.groups.delete("slow")
+                else:
+                    owner.groups.seek("slow", 1)
+                    assert owner.get_many(2, timeout=0) == [b"two", b"three"]
+        return try_acquire(disk, path, **options)
+
+    monkeypatch.setattr(locks, "try_acquire", after_an_owner)
+    assert has_settled(storage, ROOT, SystemClock(), Participant(OWN, queue_id, "slow"), bytes(16))
+    assert locks.try_acquire is try_acquire
+    if is_deleted:
+        assert storage.list(SLOW) == ["read.lock"]
+    else:
+        with opened(storage, group="slow") as queue:
+            assert shown(queue) == [b"four"]
+
+
+def test_the_group_of_a_stream_is_durable_before_the_stream_reads_for_it() -> None:
+    """It was found, its maker was killed, and the messages that it needed were retired by another group."""
+    group = pytest.importorskip("holdfast.spark.streaming.group")
+    log = pytest.importorskip("holdfast.spark.streaming.log")
+    storage = SimulatedStorage()
+    with opened(storage) as queue:
+        queue.put(b"one")
+        client_made_slow(storage)
+        found = group.begin_group(log.StreamLog.look(storage, ROOT), "slow", 0)
+        with opened(storage.crash_dropping_unsynced()) as left:
+            assert [found.name] == left.groups.list()

@@ -220,8 +220,11 @@ MUTATIONS = (
         "        if not scan.clean:\n"
         "            _make_durable(file, scan)\n"
         "        elif mark is None or mark.synced < scan.end:"
-        "  # the closing process was killed before it synced the end\n"
-        "            file.sync()\n"
+        "  # the closing process was killed, or the sync of the end failed\n"
+        "            durable = scan.end if scan.is_sealed else FRAMES_START if mark is None else"
+        " max(FRAMES_START, mark.synced)\n"
+        "            scan = replace(scan, witness=durable)\n"
+        "            _make_durable(file, scan)\n"
         "        commit_records = find_commit_records(file, header, scan)\n"
         "        appendable = file if scan.clean and not scan.is_sealed else None\n",
         "        commit_records = find_commit_records(file, header, scan)\n"
@@ -503,9 +506,9 @@ MUTATIONS = (
     Mutation(
         "cut-off-deletion-comes-back",
         "An opening shows a group as deleted whose removal is not on the disk, and leaves it so.",
-        "persistence/groups/group_files.py",
-        '        if not entry.startswith("."):\n            sync_group(',
-        "        if find_group(storage, directory, entry):\n            sync_group(",
+        "queue/engine/recovering.py",
+        "    sync_deletions(storage, directory, groups)  # what",
+        "    storage.list(directory.groups)  # what",
         "families",
     ),
     Mutation(

@@ -163,8 +163,8 @@ RETAINING = (
         "a-visit-writes-what-it-takes-away",
         "A visit writes all that a group remembers before what it skips: on a full disk it can do neither.",
         "persistence/groups/group_visit.py",
-        "        apply_run(changes(progress), progress)",
-        "        apply_run([], progress)",
+        "        apply_run(changes(reader.progress), reader.progress)",
+        "        apply_run([], reader.progress)",
         "retention",
     ),
     Mutation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, islice
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import QueueDirectory, position_file
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.persistence.format.constants import ENTRY_DONE
@@ -17,6 +19,7 @@ from holdfast.persistence.groups.group_files import (
     GroupInfo,
     find_group,
     list_groups,
+    make_life_durable,
     progress_reader,
     remove_group,
     repair_group,
@@ -109,6 +112,40 @@ def test_a_group_that_is_not_there_needs_no_note(parts: LogParts) -> None:
     count = parts.storage.mutation_count
     assert visit_group(parts.storage, parts.directory, parts.queue_id, parts.clock, "g", pytest.fail)
     assert parts.storage.mutation_count == count
+
+
+def test_a_group_that_is_deleted_before_a_visitor_has_its_lock_needs_no_note(
+    parts: LogParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made in its place."""
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 7, {})
+    try_acquire = locks.try_acquire
+
+    def after_a_deletion(storage: Storage, path: Path, **options: bool) -> locks.SideLock | None:
+        remove_group(parts.storage, parts.directory, made)
+        return try_acquire(storage, path, **options)
+
+    monkeypatch.setattr(locks, "try_acquire", after_a_deletion)
+    assert visit_group(parts.storage, parts.directory, parts.queue_id, parts.clock, "g", pytest.fail)
+    assert parts.storage.list(parts.directory.group("g")) == ["read.lock"]
+
+
+def test_a_group_whose_life_is_not_proven_durable_is_written_anew(parts: LogParts) -> None:
+    """Its last sync may have failed. Where no space is left for that, a sync has to do."""
+    made = write_group(parts.storage, parts.directory, "g", parts.files(), 0, {})
+    reader = progress_reader(parts.storage, parts.directory, parts.queue_id, made)
+    with refusing(parts.storage, "sync_directory", "g", count=1), pytest.raises(OSError, match="Input/output error"):
+        make_life_durable(parts.storage, parts.directory, made, reader)
+    with refusing(parts.storage, "open", "group.json.new", errno.ENOSPC):
+        make_life_durable(parts.storage, parts.directory, made, reader)
+    assert find_group(parts.storage.crash_keeping_all(), parts.directory, "g") == made
+    make_life_durable(parts.storage, parts.directory, made, reader)
+    assert find_group(parts.storage.crash_dropping_unsynced(), parts.directory, "g") == made
+    note(parts, made, [Change(ENTRY_DONE, 0, 1, (1, 5000))])
+    count = parts.storage.mutation_count
+    make_life_durable(parts.storage, parts.directory, made, reader)
+    assert parts.storage.mutation_count == count
+    assert reader.progress.floor == 1
 
 
 def test_a_group_whose_deletion_could_not_be_synced_is_as_it_was(parts: LogParts) -> None:

@@ -33,7 +33,7 @@ from holdfast.persistence.filesystem.layout import (
 )
 from holdfast.persistence.filesystem.locks import Guard, Owned
 from holdfast.persistence.filesystem.poison import Poison, undoing
-from holdfast.persistence.filesystem.storage import MISSING, Storage
+from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, MISSING, Storage
 from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, LARGE_DOCUMENT_BYTES_MAX
 from holdfast.persistence.format.file_header import PositionFileHeader, block_copies, random_id
 from holdfast.persistence.format.json_object import as_id, as_number
@@ -338,19 +338,32 @@ def _remove_contents(storage: Storage, path: Path, kept: Collection[str] = _KEPT
         storage.remove(path / _DELETED)
 
 
-def sync_groups(storage: Storage, directory: QueueDirectory) -> None:
-    """Make durable which groups there are, and the life of each: a killed process may have changed that.
+def sync_group(storage: Storage, directory: QueueDirectory, name: str) -> None:
+    """Make durable what a group is: a killed process may have changed that.
 
     The caller has read it, and holds the groups lock. Raises ``OSError``.
     """
-    for entry in storage.list(directory.groups):
-        if not entry.startswith("."):
-            sync_group(storage, directory, entry)
-
-
-def sync_group(storage: Storage, directory: QueueDirectory, name: str) -> None:
-    """Make durable what a group is, or that it was deleted; as :func:`sync_groups`."""
     sync_document(storage, directory.group_document(name), LARGE_DOCUMENT_BYTES_MAX)
+
+
+def make_life_durable(
+    storage: Storage, directory: QueueDirectory, group: GroupInfo, reader: PositionFileReader
+) -> None:
+    """Write ``group.json`` anew, unless the progress that ``reader`` finds proves that it is durable.
+
+    The sync of a seek may have failed, and a second one could succeed over the lost name. The caller holds the group's
+    lock. If the disk is full, a sync has to do. Raises ``OSError``.
+    """
+    reader.refresh()
+    if reader.is_life_durable:
+        return
+    if not group.damage:
+        try:
+            return _write(storage, directory, group)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRNOS:
+                raise
+    sync_group(storage, directory, group.name)
 
 
 def sync_deletions(storage: Storage, directory: QueueDirectory, groups: Sequence[GroupInfo]) -> None:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.filesystem.layout import QueueDirectory, within
 from holdfast.persistence.filesystem.storage import MISSING, Storage
-from holdfast.persistence.groups.group_files import GroupInfo, find_group, progress_reader, sync_absence, sync_group
+from holdfast.persistence.groups.group_files import (
+    GroupInfo,
+    find_group,
+    make_life_durable,
+    progress_reader,
+    sync_absence,
+)
 from holdfast.persistence.groups.position_entry import Change, floor_change
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
 from holdfast.persistence.groups.position_file_writer import NEXT, POSITION_FILE_BYTES_MIN, PositionFileWriter
@@ -51,37 +58,44 @@ def visit_group(
     """
     is_needed = is_needed or changes
     group = find_group(storage, directory, name)
+    if group is not None:
+        lock = locks.try_acquire(storage, directory.group_lock(name), is_visitor=True)
+        if lock is None:
+            return not is_needed(progress_reader(storage, directory, queue_id, group).refresh())
+        try:
+            group = find_group(storage, directory, name)  # until now its owner could begin another life
+            if group is not None:
+                reader = progress_reader(storage, directory, queue_id, group)
+                make_life_durable(storage, directory, group, reader)
+                if is_doubtful:
+                    with suppress(*MISSING):
+                        storage.remove(within(directory.group(name), NEXT))
+                _append(storage, directory.group(name), clock, reader, changes, in_checkpoint=in_checkpoint)
+        finally:
+            lock.release()
     if group is None:
         sync_absence(storage, directory, name)
-        return True
-    reader = progress_reader(storage, directory, queue_id, group)
-    lock = locks.try_acquire(storage, directory.group_lock(name), is_visitor=True)
-    if lock is None:
-        return not is_needed(reader.refresh())
-    try:
-        sync_group(storage, directory, name)
-        if is_doubtful:
-            with suppress(*MISSING):
-                storage.remove(within(directory.group(name), NEXT))
-        if in_checkpoint:
-            progress = reader.refresh()
-            apply_run(changes(progress), progress)
-        positions = PositionFileWriter(
-            storage,
-            directory.group(name),
-            clock,
-            reader,
-            file_bytes=POSITION_FILE_BYTES_MIN,
-        )
-        try:
-            new = changes(positions.progress)
-            if new or in_checkpoint:
-                positions.append(new or _floor_again(positions.progress))  # with the witness behind it
-        finally:
-            positions.close()
-    finally:
-        lock.release()
     return True
+
+
+def _append(
+    storage: Storage,
+    path: Path,
+    clock: Clock,
+    reader: PositionFileReader,
+    changes: Callable[[GroupProgress], list[Change]],
+    *,
+    in_checkpoint: bool,
+) -> None:
+    if in_checkpoint:
+        apply_run(changes(reader.progress), reader.progress)
+    positions = PositionFileWriter(storage, path, clock, reader, file_bytes=POSITION_FILE_BYTES_MIN)
+    try:
+        new = changes(positions.progress)
+        if new or in_checkpoint:
+            positions.append(new or _floor_again(positions.progress))  # with the witness behind it
+    finally:
+        positions.close()
 
 
 def make_durable(

@@ -18,6 +18,7 @@ from holdfast.persistence.groups.group_files import (
     change_group,
     find_group,
     groups_locked,
+    make_life_durable,
     next_life,
     progress_reader,
     repair_group,
@@ -68,17 +69,24 @@ class OwnGroup:
         self._files = files
         self.name = name
         self._is_new = is_new
+        self._made_id: bytes | None = None  # of the life that this object has begun, durably
         self._opened: GroupInfo | None = None
         self._writer: PositionFileWriter | None = None
         self._recovered: tuple[GroupInfo, PositionFileReader] | None = None
         self.poison = Poison("the making, deleting and pausing of groups", directory.groups)
 
     def recover(self, group: GroupInfo) -> GroupProgress:
-        """Return the progress of any group; if it is this one, :meth:`open` reads on from there."""
+        """Return the progress of any group, with its life durable; if it is this one, :meth:`open` reads on from there.
+
+        The caller holds the groups lock. Raises ``OSError``.
+        """
         reader = self._reader(group)
         if group.name == self.name:
             self._recovered = (group, reader)
-        return reader.refresh()
+        reader.refresh()
+        if not reader.is_life_durable:
+            sync_group(self._storage, self._directory, group.name)
+        return reader.progress
 
     def _reader(self, group: GroupInfo) -> PositionFileReader:
         return progress_reader(self._storage, self._directory, self._queue_id, group)
@@ -90,8 +98,7 @@ class OwnGroup:
         """
         if self.name != DEFAULT_GROUP and self._is_new:
             with groups_locked(self._storage, self._directory, self._clock):
-                group = find_group(self._storage, self._directory, self.name)
-                return group or write_group(self._storage, self._directory, self.name, self._files, 0, settings)
+                return find_group(self._storage, self._directory, self.name) or self._make(0, settings)
         if self.name != DEFAULT_GROUP:
             return require_group(self._storage, self._directory, self.name)
         return find_group(self._storage, self._directory, self.name)
@@ -107,15 +114,7 @@ class OwnGroup:
         def begin() -> GroupInfo:
             self._files.refresh()
             group = find_group(self._storage, self._directory, DEFAULT_GROUP)  # ``groups.create`` has made it
-            return group or write_group(
-                self._storage,
-                self._directory,
-                DEFAULT_GROUP,
-                self._files,
-                self._files.first_offset,
-                settings,
-                poison=self.poison,
-            )
+            return group or self._make(self._files.first_offset, settings, self.poison)
 
         self.poison.check()
         try:
@@ -124,6 +123,11 @@ class OwnGroup:
             if self.poison.cause is not None:
                 raise commit_unknown("beginning the default group", self._directory.groups, error) from error
             raise storage_error(error, "beginning the default group", self._directory.groups) from error
+
+    def _make(self, start: int, settings: Mapping[str, Any], poison: Poison | None = None) -> GroupInfo:
+        group = write_group(self._storage, self._directory, self.name, self._files, start, settings, poison=poison)
+        self._made_id = group.group_id
+        return group
 
     def repaired(self, group: GroupInfo) -> GroupInfo:
         """Return the group with a ``group.json`` that is whole; this handle has its lock."""
@@ -134,7 +138,8 @@ class OwnGroup:
         self._opened = group
         recovered, self._recovered = self._recovered, None
         reader = recovered[1] if recovered is not None and recovered[0] == group else self._reader(group)
-        sync_group(self._storage, self._directory, group.name)
+        if group.group_id != self._made_id:
+            make_life_durable(self._storage, self._directory, group, reader)
         self._writer = PositionFileWriter(
             self._storage,
             self._directory.group(group.name),

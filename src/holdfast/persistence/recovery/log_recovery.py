@@ -134,8 +134,10 @@ def _recover_tail(
         scan, size = scan_tail(file, header, path, mark), file.size()
         if not scan.clean:
             _make_durable(file, scan)
-        elif mark is None or mark.synced < scan.end:  # the closing process was killed before it synced the end
-            file.sync()
+        elif mark is None or mark.synced < scan.end:  # the closing process was killed, or the sync of the end failed
+            durable = scan.end if scan.is_sealed else FRAMES_START if mark is None else max(FRAMES_START, mark.synced)
+            scan = replace(scan, witness=durable)
+            _make_durable(file, scan)
         commit_records = find_commit_records(file, header, scan)
         appendable = file if scan.clean and not scan.is_sealed else None
         tail = LogTail(header, scan.end, scan.message_count, scan.timestamp_ns, appendable, commit_records)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from holdfast.clock import Clock
 from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files, list_segments
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
-from holdfast.persistence.groups.group_files import list_groups, progress_reader, sync_groups
+from holdfast.persistence.groups.group_files import list_groups, progress_reader, sync_deletions
 from holdfast.persistence.groups.own_group import OwnGroup
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_writer import LogWriter
@@ -38,7 +38,7 @@ def recover(
     started = clock.monotonic()
     seen = 0
     groups = list_groups(storage, directory)
-    sync_groups(storage, directory)  # the result of opening does not change
+    sync_deletions(storage, directory, groups)  # what a killed process has deleted stays deleted
     for group in groups:
         seen = max(seen, own_group.recover(group).seen_end)
     log = recover_log(storage, directory, files, queue_id, finished_offset=seen)

@@ -12,7 +12,14 @@ from holdfast.errors import ConfigError, QueueLockedError
 from holdfast.persistence.filesystem.locks import read_owner
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.format.constants import ENTRY_FLOOR
-from holdfast.persistence.groups.group_files import GroupInfo, find_group, groups_locked, progress_reader, require_group
+from holdfast.persistence.groups.group_files import (
+    GroupInfo,
+    find_group,
+    groups_locked,
+    progress_reader,
+    require_group,
+    sync_group,
+)
 from holdfast.persistence.groups.group_visit import visit_group
 from holdfast.persistence.groups.position_entry import NO_HINT, Change
 from holdfast.persistence.groups.progress import GroupProgress
@@ -25,9 +32,11 @@ from holdfast.spark.streaming.log import StreamLog
 
 def begin_group(log: StreamLog, group: str, offset: int) -> GroupInfo:
     """Create a group that starts at an offset, if there is none; return the group."""
-    found = find_group(log.storage, log.directory, group)
-    if found is not None:
-        return found
+    if find_group(log.storage, log.directory, group) is not None:
+        path, clock = log.directory.group(group), SystemClock()
+        with storage_errors("beginning a stream", path), groups_locked(log.storage, log.directory, clock):
+            sync_group(log.storage, log.directory, group)  # its maker may have been killed before
+            return require_group(log.storage, log.directory, group)
     with PersistentQueue(log.directory.root, mode="shared") as handle:
         handle.groups.create(group, min(offset, log.end))
     return require_group(log.storage, log.directory, group)
