@@ -571,6 +571,36 @@ def test_progress_is_durable_in_the_life_that_counts_after_a_seek_all_of_whose_s
                 assert shown(again) == [b"three"]
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_group_whose_deletion_was_taken_back_in_memory_alone_is_durable_once_it_is_opened(is_killed: bool) -> None:
+    """Both syncs of the deletion failed, or the process was killed before the second one; then the group was lost."""
+    storage, left = SimulatedStorage(), list[SimulatedStorage]()
+
+    def before_verb(verb: str, path: Path) -> None:
+        if verb == "sync_directory" and path == SLOW:
+            left.append(storage.crash_keeping_all())
+            raise OSError(errno.EIO, "Input/output error")
+
+    with opened(storage) as queue:
+        queue.groups.create("slow")
+        queue.put_many([b"one", b"two", b"three"])
+    with opened(storage, group="slow") as queue:
+        queue.get(timeout=0)
+    with opened(storage) as queue:
+        storage.before_verb = before_verb
+        with pytest.raises(CommitUnknownError):
+            queue.groups.delete("slow")
+        storage.before_verb = None
+    found = left[1] if is_killed else storage
+    with opened(found, group="slow") as queue:
+        assert queue.get(timeout=0) == b"two"
+        last = found.crash_keeping_all()
+        last.replay_from_here()
+        for disk in losses(last):
+            with opened(disk, group="slow") as again:
+                assert shown(again) == [b"three"]
+
+
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_a_visit_notes_nothing_in_a_life_that_its_group_has_left_meanwhile(
     monkeypatch: pytest.MonkeyPatch, is_deleted: bool

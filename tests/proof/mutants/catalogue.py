@@ -223,8 +223,7 @@ MUTATIONS = (
         "  # the closing process was killed, or the sync of the end failed\n"
         "            durable = scan.end if scan.is_sealed else FRAMES_START if mark is None else"
         " max(FRAMES_START, mark.synced)\n"
-        "            scan = replace(scan, witness=durable)\n"
-        "            _make_durable(file, scan)\n"
+        "            _make_durable(file, replace(scan, witness=durable))\n"
         "        commit_records = find_commit_records(file, header, scan)\n"
         "        appendable = file if scan.clean and not scan.is_sealed else None\n",
         "        commit_records = find_commit_records(file, header, scan)\n"

@@ -33,7 +33,7 @@ from holdfast.persistence.filesystem.layout import (
 )
 from holdfast.persistence.filesystem.locks import Guard, Owned
 from holdfast.persistence.filesystem.poison import Poison, undoing
-from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, MISSING, Storage
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, LARGE_DOCUMENT_BYTES_MAX
 from holdfast.persistence.format.file_header import PositionFileHeader, block_copies, random_id
 from holdfast.persistence.format.json_object import as_id, as_number
@@ -49,6 +49,9 @@ _LOCK_SECONDS = 60.0
 
 _DELETED = "group.json.removed"
 """What ``group.json`` of a group is called while the group is deleted."""
+
+_RESTORED = "group.json.restored"
+"""Empty; it is there from the time at which a deletion is taken back until the name of ``group.json`` is durable."""
 
 _KEPT = frozenset({"read.lock"})
 """Never deleted: two owners could lock two files of one name."""
@@ -318,11 +321,13 @@ def remove_group(
         storage.sync_directory(path)
     except OSError:  # a second sync could succeed over a name that was lost: the next attempt makes a new one
         with undoing(poison):
+            storage.open(path / _RESTORED, create=True).close()
             if is_lost:
                 storage.remove(path / _DELETED)
             else:
                 storage.rename(path / _DELETED, path / "group.json")
             storage.sync_directory(path)
+            storage.remove(path / _RESTORED)
         raise
     _remove_contents(storage, path)
 
@@ -352,18 +357,25 @@ def make_life_durable(
     """Write ``group.json`` anew, unless the progress that ``reader`` finds proves that it is durable.
 
     The sync of a seek may have failed, and a second one could succeed over the lost name. The caller holds the group's
-    lock. If the disk is full, a sync has to do. Raises ``OSError``.
+    lock. Raises ``OSError``.
+    """
+    if is_life_durable(storage, directory, group.name, reader):
+        return
+    if group.damage:
+        return sync_group(storage, directory, group.name)
+    _write(storage, directory, group)
+    with suppress(*MISSING):
+        storage.remove(directory.group(group.name) / _RESTORED)
+
+
+def is_life_durable(storage: Storage, directory: QueueDirectory, name: str, reader: PositionFileReader) -> bool:
+    """Whether the progress that ``reader`` finds proves ``group.json`` durable: its life, and that it is not deleted.
+
+    An owner appends to the progress of a life only once both have durable names. If a seek may have changed the life
+    later, the next generation is of another one; if a deletion was taken back, there is a file that says so.
     """
     reader.refresh()
-    if reader.is_life_durable:
-        return
-    if not group.damage:
-        try:
-            return _write(storage, directory, group)
-        except OSError as error:
-            if error.errno not in DISK_FULL_ERRNOS:
-                raise
-    sync_group(storage, directory, group.name)
+    return reader.has_appended and not reader.is_superseded and _RESTORED not in storage.list(directory.group(name))
 
 
 def sync_deletions(storage: Storage, directory: QueueDirectory, groups: Sequence[GroupInfo]) -> None:

@@ -18,6 +18,7 @@ from holdfast.persistence.groups.group_files import (
     change_group,
     find_group,
     groups_locked,
+    is_life_durable,
     make_life_durable,
     next_life,
     progress_reader,
@@ -76,15 +77,14 @@ class OwnGroup:
         self.poison = Poison("the making, deleting and pausing of groups", directory.groups)
 
     def recover(self, group: GroupInfo) -> GroupProgress:
-        """Return the progress of any group, with its life durable; if it is this one, :meth:`open` reads on from there.
+        """Return the progress of any group, synced; if it is this one, :meth:`open` reads on from there.
 
         The caller holds the groups lock. Raises ``OSError``.
         """
         reader = self._reader(group)
         if group.name == self.name:
             self._recovered = (group, reader)
-        reader.refresh()
-        if not reader.is_life_durable:
+        if not is_life_durable(self._storage, self._directory, group.name, reader):
             sync_group(self._storage, self._directory, group.name)
         return reader.progress
 

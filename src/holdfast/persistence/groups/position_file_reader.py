@@ -118,14 +118,6 @@ class PositionFileReader:
         """Whether the file itself proves that all entries which were read have been synced by their writer."""
         return self._synced >= self._next
 
-    @property
-    def is_life_durable(self) -> bool:
-        """Whether the group's document, with the life of this progress, has a durable name for sure.
-
-        An owner appends only once it has; and the next generation is of another life if a seek may have changed it.
-        """
-        return self.has_appended and not self.is_superseded
-
     def sync(self) -> None:
         """Make the entries that were read durable: another process may have written them without a sync."""
         while self.generation:

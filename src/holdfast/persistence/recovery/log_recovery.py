@@ -136,8 +136,7 @@ def _recover_tail(
             _make_durable(file, scan)
         elif mark is None or mark.synced < scan.end:  # the closing process was killed, or the sync of the end failed
             durable = scan.end if scan.is_sealed else FRAMES_START if mark is None else max(FRAMES_START, mark.synced)
-            scan = replace(scan, witness=durable)
-            _make_durable(file, scan)
+            _make_durable(file, replace(scan, witness=durable))
         commit_records = find_commit_records(file, header, scan)
         appendable = file if scan.clean and not scan.is_sealed else None
         tail = LogTail(header, scan.end, scan.message_count, scan.timestamp_ns, appendable, commit_records)
