@@ -144,6 +144,19 @@ def test_a_group_whose_life_is_not_proven_durable_is_written_anew(parts: LogPart
     assert reader.progress.floor == 1
 
 
+def test_a_visit_leaves_a_damaged_document_to_its_owner(parts: LogParts) -> None:
+    """Only an owner knows where the group starts then; a visitor notes progress alone."""
+    write_group(parts.storage, parts.directory, "g", parts.files(), 0, {})
+    path = parts.directory.group("g") / "group.json"
+    put(parts.storage, path, b"{}")
+    changes = [Change(ENTRY_DONE, 0, 1, (1, 5000))]
+    assert visit_group(parts.storage, parts.directory, parts.queue_id, parts.clock, "g", lambda progress: changes)
+    found = find_group(parts.storage, parts.directory, "g")
+    assert found is not None
+    assert progress_reader(parts.storage, parts.directory, parts.queue_id, found).refresh().floor == 1
+    assert parts.storage.tree()[path] == b"{}"
+
+
 def test_a_group_whose_deletion_could_not_be_synced_is_as_it_was(parts: LogParts) -> None:
     """Whole, damaged, or without its document; the next attempt deletes it."""
     group = parts.directory.group("g")

@@ -12,7 +12,7 @@ import pytest
 from holdfast import PersistentQueue
 from holdfast.persistence.outcomes import outcome_log
 from holdfast.persistence.prepared_log.entry import Entry
-from support.builders.handles import handle_of, log_of, segments
+from support.builders.handles import handle_of, log_of, segments, without_moves
 from support.builders.transactions import cut_power, kill, open_queue, prepare, prepared_ids, waiting
 from support.models.prepared_log_model import read_log
 from support.storages.refusals import refusing
@@ -34,10 +34,10 @@ def two_prepared(storage: SimulatedStorage) -> PersistentQueue:
 
 
 @contextmanager
-def without_moves(left: SimulatedStorage) -> Iterator[PersistentQueue]:
+def on_a_full_disk(left: SimulatedStorage) -> Iterator[PersistentQueue]:
     """Open a queue on a full disk: the segment of what is undecided stays."""
     with refusing(left, "open", ".staging", errno.ENOSPC):
-        queue = open_queue(left)
+        queue = without_moves(open_queue(left))
     with queue:
         assert segments(queue) == [1]
         yield queue
@@ -59,7 +59,7 @@ def not_ended(storage: SimulatedStorage) -> list[str]:
 def test_what_is_aborted_in_an_earlier_segment_is_never_in_doubt_again(storage: SimulatedStorage) -> None:
     """There was no segment for its frame: the abort begins one."""
     left = kill(storage, two_prepared(storage))
-    with without_moves(left) as queue:
+    with on_a_full_disk(left) as queue:
         queue.abort_prepared("first")
         assert segments(queue) == [1, 2]
         assert not_ended(left.crash_dropping_unsynced()) == ["second"]
@@ -75,7 +75,7 @@ def test_an_abort_whose_frame_was_lost_is_never_in_doubt_again(storage: Simulate
         queue.abort_prepared("first")
     left = cut_power(storage, queue)
     assert not_ended(left) == ["first", "second"]
-    with without_moves(left) as queue:
+    with on_a_full_disk(left) as queue:
         assert prepared_ids(queue) == ["second"]
         decide_others(queue)
         with open_queue(kill(left, queue)) as again:
@@ -90,7 +90,7 @@ def test_what_has_moved_without_its_frame_is_committed_once(storage: SimulatedSt
     handle_of(queue).require_batches().move(found)
     left = cut_power(storage, queue)
     assert not_ended(left) == ["first", "second"]
-    with without_moves(left) as queue:
+    with on_a_full_disk(left) as queue:
         assert queue.commit_prepared("first") == range(1)
         decide_others(queue)
         handle_of(queue).require_write_side()._record_ends.end_all()
@@ -104,7 +104,7 @@ def test_what_has_moved_without_its_frame_is_committed_once(storage: SimulatedSt
 def test_on_a_full_disk_commit_records_wait_for_the_segment_with_their_frames(storage: SimulatedStorage) -> None:
     """They end once there is space for one."""
     left = kill(storage, two_prepared(storage))
-    with without_moves(left) as queue:
+    with on_a_full_disk(left) as queue:
         write_side = handle_of(queue).require_write_side()
         with refusing(left, "allocate", ".log.new", errno.ENOSPC):
             assert queue.commit_prepared("first") == range(1)
@@ -119,7 +119,7 @@ def test_on_a_full_disk_commit_records_wait_for_the_segment_with_their_frames(st
 def test_the_reserve_of_earlier_segments_makes_room_for_the_frames(storage: SimulatedStorage) -> None:
     """On a full disk, so that commit records end; such a segment takes no entries."""
     left = kill(storage, two_prepared(storage))
-    with without_moves(left) as queue:
+    with on_a_full_disk(left) as queue:
         refused: list[int] = []
         cut: list[Path] = []
 
@@ -145,7 +145,7 @@ def test_the_reserve_of_earlier_segments_makes_room_for_the_frames(storage: Simu
 def test_a_closed_log_begins_no_segment(storage: SimulatedStorage) -> None:
     """It would take the name of one of the next owner."""
     left = kill(storage, two_prepared(storage))
-    with without_moves(left) as queue:
+    with on_a_full_disk(left) as queue:
         log, found = log_of(queue), log_of(queue).find("first")
         assert found is not None
         log.close()
@@ -165,7 +165,7 @@ def test_a_crash_at_any_call_that_brings_missing_ends_decides_all_of_it_or_nothi
     def crash(*_: object) -> None:
         crashed.extend((left.crash_keeping_all(), left.crash_dropping_unsynced()))
 
-    with without_moves(left) as queue:
+    with on_a_full_disk(left) as queue:
         left.before_verb = crash
         getattr(queue, f"{verb}_prepared")("first")
         handle_of(queue).require_write_side()._record_ends.end_all()
