@@ -564,22 +564,27 @@ def test_progress_is_durable_in_the_life_that_counts_after_a_seek_all_of_whose_s
         queue.close()
     with opened(storage, group="slow") as queue:
         assert queue.get(timeout=0) == b"two"
-        left = storage.crash_keeping_all()
-        left.replay_from_here()
-        for disk in losses(left):
-            with opened(disk, group="slow") as again:
-                assert shown(again) == [b"three"]
+        assert_left(storage, [b"three"])
+
+
+def assert_left(storage: SimulatedStorage, payloads: list[bytes]) -> None:
+    """Assert what the group is given behind each loss of power that may happen now."""
+    left = storage.crash_keeping_all()
+    left.replay_from_here()
+    for disk in losses(left):
+        with opened(disk, group="slow") as queue:
+            assert shown(queue) == payloads
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_group_whose_deletion_was_taken_back_in_memory_alone_is_durable_once_it_is_opened(is_killed: bool) -> None:
-    """Both syncs of the deletion failed, or the process was killed before the second one; then the group was lost."""
+def test_a_group_whose_deletion_was_taken_back_in_memory_alone_is_there_for_the_next_owner(is_killed: bool) -> None:
+    """All syncs of the deletion failed, or the process was killed before the second one; then the group was lost."""
     storage, left = SimulatedStorage(), list[SimulatedStorage]()
 
     def before_verb(verb: str, path: Path) -> None:
         if verb == "sync_directory" and path == SLOW:
             left.append(storage.crash_keeping_all())
-            raise OSError(errno.EIO, "Input/output error")
+            storage.faults = storage.faults or FaultPlan(1, errno.EIO, verbs=frozenset({verb}), forever=True)
 
     with opened(storage) as queue:
         queue.groups.create("slow")
@@ -590,15 +595,16 @@ def test_a_group_whose_deletion_was_taken_back_in_memory_alone_is_durable_once_i
         storage.before_verb = before_verb
         with pytest.raises(CommitUnknownError):
             queue.groups.delete("slow")
-        storage.before_verb = None
-    found = left[1] if is_killed else storage
-    with opened(found, group="slow") as queue:
-        assert queue.get(timeout=0) == b"two"
-        last = found.crash_keeping_all()
-        last.replay_from_here()
-        for disk in losses(last):
-            with opened(disk, group="slow") as again:
-                assert shown(again) == [b"three"]
+        storage.before_verb = storage.faults = None
+    if is_killed:
+        with opened(left[1]) as queue:
+            assert queue.groups.list() == ["slow"]
+            queue.put(b"four")
+            assert_left(left[1], [b"two", b"three", b"four"])
+    else:
+        with opened(storage, group="slow") as queue:
+            assert queue.get(timeout=0) == b"two"
+            assert_left(storage, [b"three"])
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])

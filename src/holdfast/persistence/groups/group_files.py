@@ -356,8 +356,8 @@ def make_life_durable(
 ) -> None:
     """Write ``group.json`` anew, unless the progress that ``reader`` finds proves that it is durable.
 
-    The sync of a seek may have failed, and a second one could succeed over the lost name. The caller holds the group's
-    lock. Raises ``OSError``.
+    The sync of a seek may have failed, and a second one could succeed over the lost name. A damaged one is synced: its
+    owner repairs it. The caller holds the group's lock. Raises ``OSError``.
     """
     if is_life_durable(storage, directory, group.name, reader):
         return
