@@ -346,7 +346,24 @@ def skipped_though_it_is_young(judge: Judge) -> None:
     judge.told(Call("get", later(9)), Answer(error="Empty"))
 
 
-RETAINED = [gone_though_it_is_kept, skipped_though_it_is_young]
+def skipped_behind_its_lease(judge: Judge) -> None:
+    """Do a pass over one of two that are in hand, whose lease is over, while its block is open; the other is done."""
+    configured(judge, max_lag_bytes=1)
+    judge.told(Call("receive_many", NOW, {"max_messages": 2}), Answer([Seen(0, b"a", 1, 1), Seen(1, b"b", 1, 2)]))
+    judge.told(Call("ack", NOW, {"receipts": [1], "is_all": False}), Answer())
+    files = [(0, 2**18), (2, 2**18)]
+    judge.told(Call("pass_over", later(31), {"before": files, "files": files, "begun": ["default"]}), Answer())
+    judge.told(Call("enter", later(31), {"receipts": [1, 2], "is_all": True}), Answer())
+
+
+def left_without_a_word(judge: Judge) -> None:
+    """Leave the block of a message that was skipped, and hear nothing."""
+    skipped_behind_its_lease(judge)
+    left = {"receipts": [1, 2], "is_all": True, "error": None, "is_shared": False}
+    judge.told(Call("leave", later(31), left), Answer())
+
+
+RETAINED = [gone_though_it_is_kept, skipped_though_it_is_young, left_without_a_word]
 FILTERS = [what_does_not_match, nothing_without_an_answer, a_filter_that_changes, dead_and_left_out]
 TAKES = [out_of_order, lost, twice, uncounted, stale, given_back_and_passed_over, a_group_that_has_vanished]
 PURGES = [purged_in_hand, left_by_a_purge, back_after_a_purge, purged_when_closed]
@@ -415,6 +432,14 @@ def skipped_in_front_of_files_that_are_gone(judge: Judge) -> None:
     judge.told(Call("reject", later(9), {"receipts": [1]}), Answer(error="LeaseExpiredError"))
 
 
+def left_of_what_was_skipped(judge: Judge) -> None:
+    """Leave the block of a message that was skipped, and hear it though its lease was over by then."""
+    skipped_behind_its_lease(judge)
+    judge.told(Call("qsize", later(31)), Answer(0))
+    left = {"receipts": [1, 2], "is_all": True, "error": None, "is_shared": False}
+    judge.told(Call("leave", later(31), left), Answer(error="LeaseExpiredError"))
+
+
 def put_into_a_large_spare(judge: Judge) -> None:
     """Put what begins a data file in a spare that is larger than the option."""
     configured(judge, max_bytes=2**27)
@@ -428,7 +453,7 @@ def full_till_the_next_pass(judge: Judge) -> None:
 
 
 RIGHT = [all_that_matches, gone_by_age, released_while_the_log_is_read_anew, not_begun, put_into_a_large_spare]
-RIGHT += [skipped_in_front_of_files_that_are_gone, full_till_the_next_pass]
+RIGHT += [skipped_in_front_of_files_that_are_gone, left_of_what_was_skipped, full_till_the_next_pass]
 
 
 @pytest.mark.parametrize("right", RIGHT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from proof.second_model.facts import SECOND_NS, Span, State, expect, with_course, with_group
+from proof.second_model.facts import SECOND_NS, Now, Span, State, expect, with_course, with_group
 from proof.second_model.history import Answer, Call
 from proof.second_model.rules.configuring import with_what_has_ended
 from proof.second_model.rules.purging import perhaps_gone
@@ -57,19 +57,22 @@ def skipped_in(state: State, end: int, call: Call) -> State:
         course = state.course(offset)
         if offset >= end or course.state not in ("waiting", "leased") or course.transaction is not None:
             continue
-        if course.state == "leased":  # in hand it does not expire
-            is_sure = course.lease is None or call.now.mono < course.lease.low
-        else:
-            is_sure = not may_have_ended(state, offset, call.now)
+        is_in_hand = course.state == "leased" and (course.lease is None or call.now.mono < course.lease.low)
         high += 1
-        if is_sure:
+        if is_in_hand or comes_again(state, offset, call.now):  # in hand it does not expire
             low += 1
-            receipt = course.receipt
-            state = settled(finished(state, offset), receipt, "run_out")
+            state = settled(finished(state, offset), course.receipt, "run_out")
             state = with_course(state, offset, state.course(offset)._replace(reasons=frozenset({"skipped"})))
-        else:
-            state = perhaps_gone(state, offset)
+        else:  # noticed first, a lease that is over has run out all the same
+            state = perhaps_gone(settled(state, course.receipt, "run_out"), offset)
     return with_group(state, replace(state.own, skipped=Span(low, high)))
+
+
+def comes_again(state: State, offset: int, now: Now) -> bool:
+    """Whether a message surely waits once its lease, if it has one, is noticed to be over."""
+    most, course = state.options.max_deliveries, state.course(offset)
+    may_be_dead = course.state == "leased" and most is not None and course.times.high >= most
+    return not may_be_dead and not may_have_ended(state, offset, now)
 
 
 RULES: dict[str, Callable[[State, Call, Answer], State | tuple[State, ...]]] = {"pass_over": pass_over}
