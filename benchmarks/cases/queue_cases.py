@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.measuring.contestant import Body, Contestant
 from benchmarks.measuring.floors import in_threads
 from benchmarks.measuring.load import BATCH, DATA_FILE_BYTES, Load
-from holdfast import FlushPolicy, PersistentQueue
+from holdfast import FlushPolicy, PersistentQueue, VerifyReport, verify
 from holdfast.queue.options.queue_options import Mode
 
 NEVER = FlushPolicy.never()
@@ -72,6 +72,45 @@ def put_many(load: Load, flush: FlushPolicy, mode: Mode = "exclusive") -> Contes
             queue.flush()  # as above
             assert queue.qsize() == load.count
 
+    return Contestant("holdfast", stage)
+
+
+def put_and_get(load: Load, flush: FlushPolicy, mode: Mode = "exclusive") -> Contestant:
+    """Put one by one from one thread, while another one takes and acknowledges one by one."""
+
+    @contextmanager
+    def stage(folder: Path) -> Iterator[Body]:
+        with ThreadPoolExecutor(2) as pool, open_queue(folder, flush, mode) as queue:
+
+            def put_all() -> None:
+                put_one, payload = queue.put, load.payload
+                for _ in range(load.count):
+                    put_one(payload)
+
+            def get_all() -> None:
+                get_one = queue.get
+                for _ in range(load.count):
+                    get_one()
+
+            def body() -> None:
+                for each in [pool.submit(put_all), pool.submit(get_all)]:
+                    each.result()
+
+            yield body
+            assert queue.stats().depth == 0
+
+    return Contestant("holdfast", stage)
+
+
+def verify_all(load: Load, _: FlushPolicy) -> Contestant:
+    """Verify the round's filled queue."""
+
+    @contextmanager
+    def stage(folder: Path) -> Iterator[Body]:
+        yield lambda: reports.append(verify(folder / "queue"))
+        assert [(each.ok, each.message_count) for each in reports] == [(True, load.count)]
+
+    reports: list[VerifyReport] = []
     return Contestant("holdfast", stage)
 
 

@@ -20,8 +20,8 @@ from benchmarks.measuring.race import Race
 from benchmarks.processes.fresh_process import ROOT
 from benchmarks.processes.sharing_process import answer_of, tell
 
-TAKING = frozenset({"get", "get_many", "receive", "receive_many"})
-"""Cases that take out of a queue that was filled before."""
+FILLED = frozenset({"get", "get_many", "receive", "receive_many", "verify_all"})
+"""Cases with a queue that was filled before."""
 
 Goals = tuple[float | None, float | None]
 """With C, and with Python alone; None: for information."""
@@ -127,7 +127,7 @@ def main(case: str, count: str, size: str, folder: str) -> None:
     """Run one contestant."""
     load = Load(int(count), int(size))
     name, _, threads = case.partition("-")
-    if name in TAKING:
+    if name in FILLED:
         queue_cases.fill(Path(folder), load)
     if threads:
         contestant = work_queue_cases.receives_in_threads(load, queue_cases.NEVER, int(threads))

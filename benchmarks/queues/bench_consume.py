@@ -41,6 +41,19 @@ def test_other_ways_to_take_beside_slicing_the_same_files(
     side_by_side(title, case, load, [floors.slice_reads(load)], times_baseline=goals, fills=True)
 
 
+@pytest.mark.parametrize("size", [2000, 140])
+def test_verifying_beside_slicing_the_same_files(side_by_side: SideBySide, sized: Sized, size: int) -> None:
+    """Each frame is read and checked, and each seal compared with its file."""
+    load = sized(RECORDS, size)
+    side_by_side("verify", "verify_all", load, [floors.slice_reads(load)], fills=True)
+
+
+def test_a_thread_that_puts_and_one_that_gets(side_by_side: SideBySide, sized: Sized) -> None:
+    """Each small write may hand the interpreter over, to a thread that waits for a lock."""
+    load = sized(RECORDS_SINGLY, 2000)
+    side_by_side("put and get, a thread each", "put_and_get", load, times_baseline=(2.0, None))
+
+
 def test_threads_that_receive_beside_one(side_by_side: SideBySide, sized: Sized) -> None:
     """They share the interpreter and one lock."""
     load = sized(RECORDS_SINGLY, 2000)

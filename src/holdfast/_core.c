@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#define INTERFACE 3 /* compiled.py: raised with each repair, and each change of arguments or results */
+#define INTERFACE 4 /* compiled.py: raised with each repair, and each change of arguments or results */
 
 enum { RELEASE_BYTES = 32 * 1024 }; /* a checksum of less takes less time than handing the GIL over and back */
 enum { KEEP_BYTES = 4096 };         /* into the page cache: handing the GIL over takes longer than the write */
@@ -236,8 +236,7 @@ static PyObject *checksum(const char *name, Sum *sum, PyObject *const *arguments
         || PyObject_GetBuffer(arguments[1], &view, PyBUF_SIMPLE) < 0)
         return NULL;
     uint32_t crc = sum((uint32_t)seed, view.buf, (size_t)view.len);
-    PyBuffer_Release(&view);
-    return PyLong_FromUnsignedLong(crc);
+    return PyBuffer_Release(&view), PyLong_FromUnsignedLong(crc);
 }
 
 static PyObject *crc32c(ARGUMENTS) { return checksum("crc32c", crc_from, arguments, given); }
@@ -297,8 +296,7 @@ static PyObject *encode_message(ARGUMENTS)
         return NULL;
     PyObject *head = frame_head(shared, 0, FIRST | LAST, arguments[4], arguments[5]);
     PyObject *buffers = head == NULL ? NULL : PyTuple_Pack(2, head, arguments[5]);
-    Py_XDECREF(head);
-    return buffers;
+    return Py_XDECREF(head), buffers;
 }
 
 static PyObject *encode_messages(ARGUMENTS)
@@ -404,8 +402,7 @@ static int append_number(PyObject *list, uint64_t number)
 {
     PyObject *object = PyLong_FromUnsignedLongLong(number);
     int status = object == NULL ? -1 : PyList_Append(list, object);
-    Py_XDECREF(object);
-    return status;
+    return Py_XDECREF(object), status;
 }
 
 /* Whether the frame at `at` is one to take: good, and of the index if it is a message, which goes up to it if there are
@@ -467,8 +464,7 @@ static int append_record(PyObject *records, const Frame *frame, const uint64_t *
     }
     if (status == 0)
         status = PyList_Append(records, record);
-    Py_XDECREF(record);
-    return status;
+    return Py_XDECREF(record), status;
 }
 
 static PyObject *read_messages(ARGUMENTS)
@@ -497,18 +493,27 @@ static PyObject *read_messages(ARGUMENTS)
 static PyObject *pass_messages(ARGUMENTS)
 {
     Scan scan;
-    uint64_t position, index;
-    if (begin("pass_messages", given, 5) < 0 || begin_scan(&scan, arguments[0], arguments[1], NULL, arguments[3]) < 0
-        || number_of(arguments[2], INT64_MAX, &position) < 0 || number_of(arguments[4], INT64_MAX, &index) < 0)
+    uint64_t numbers[3]; /* position, index, flags */
+    unsigned long long mark = 0, earliest = UINT64_MAX, latest = 0;
+    if (begin("pass_messages", given, 7) < 0 || begin_scan(&scan, arguments[0], arguments[1], NULL, arguments[2]) < 0
+        || numbers_of(arguments + 3, read_largest, 3, numbers) < 0)
         return NULL;
-    int64_t first = scan.at;
+    uint64_t shift = numbers[0] - (uint64_t)scan.at; /* modulo 2**64, as what it is added to */
     Frame frame;
-    while (frame_at(&scan, &frame) == GOOD && frame.kind == KIND_MESSAGE && frame.index == index && frame.count == 1
-           && !(frame.flags & (FIRST | LAST)) && frame.mark <= position + (uint64_t)(scan.at - first)) {
+    while (frame_at(&scan, &frame) == GOOD && frame.kind == KIND_MESSAGE && frame.index == numbers[1]
+           && frame.count == 1 && (frame.flags & (FIRST | LAST)) == numbers[2]
+           && frame.mark <= shift + (uint64_t)scan.at) {
         scan.at = frame.end;
-        index++;
+        numbers[1]++;
+        if (arguments[6] == Py_None)
+            continue;
+        if (append_number(arguments[6], shift + (uint64_t)frame.end) < 0)
+            return NULL;
+        mark = frame.mark > mark ? frame.mark : mark;
+        earliest = frame.timestamp < earliest ? frame.timestamp : earliest;
+        latest = frame.timestamp > latest ? frame.timestamp : latest;
     }
-    return Py_BuildValue("LK", (long long)scan.at, (unsigned long long)index);
+    return Py_BuildValue("LKKKK", (long long)scan.at, (unsigned long long)numbers[1], mark, earliest, latest);
 }
 
 static PyObject *find_messages(ARGUMENTS)
@@ -528,8 +533,7 @@ static PyObject *find_messages(ARGUMENTS)
             if (frame.headers_size) {
                 PyObject *place = PyLong_FromSsize_t(PyList_Size(timestamps)), *stored = stored_headers(&frame);
                 int status = place == NULL || stored == NULL ? -1 : PyDict_SetItem(headers, place, stored);
-                Py_XDECREF(place);
-                Py_XDECREF(stored);
+                Py_XDECREF(place), Py_XDECREF(stored);
                 if (status < 0)
                     return NULL;
             }
@@ -663,8 +667,7 @@ static PyObject *write_buffers(ARGUMENTS)
         if (views[i].obj != NULL)
             PyBuffer_Release(&views[i]);
     PyMem_Free(many);
-    Py_DECREF(buffers);
-    return result;
+    return Py_DECREF(buffers), result;
 }
 
 /* -- The module --------------------------------------------------------------------------------------------------- */
@@ -677,10 +680,8 @@ static PyMethodDef functions[] = {
     FUNCTION("crc32c", crc32c), FUNCTION("crc32c_by_table", crc32c_by_table), FUNCTION("write", write_buffers),
     FUNCTION("encode_message", encode_message), FUNCTION("encode_messages", encode_messages),
     FUNCTION("find_messages", find_messages), FUNCTION("pass_messages", pass_messages),
-    FUNCTION("read_messages", read_messages),
-    FUNCTION("pack_entry", pack_entry), FUNCTION("unpack_entry", unpack_entry),
-    {"calls", calls, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
+    FUNCTION("read_messages", read_messages), FUNCTION("pack_entry", pack_entry),
+    FUNCTION("unpack_entry", unpack_entry), {"calls", calls, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL},
 };
 
 static int fill(PyObject *module) { return choose_crc(), PyModule_AddIntConstant(module, "INTERFACE", INTERFACE); }
@@ -691,7 +692,6 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "holdfast._core",
     .m_doc = "Compiled forms of functions of holdfast; holdfast.compiled chooses.",
-    .m_size = 0,
     .m_methods = functions,
     .m_slots = slots,
 };

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 PURE = "HOLDFAST_PURE"
 """With anything but 0 in this variable Python alone serves."""
 
-_INTERFACE = 3
+_INTERFACE = 4
 """Of ``_core.c``: an extension that was built from other sources is not used."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -164,8 +165,12 @@ def test_scans_find_the_same(data: bytes, before: bytes, base: int, count: int) 
             assert core(*found, *by_core) == twin(*found, *by_twin)
             assert by_core == by_twin
         core, twin = both("pass_messages")
-        for position in (at, 4608):
-            assert core(data, at, position, SALT, index) == twin(data, at, position, SALT, index)
+        for position, alike in product((at, 4608), (0, FLAG_FIRST, FLAGS_SINGLE)):
+            for ends in (lambda: None, list[int]):
+                of_core, of_twin = ends(), ends()
+                passed = (data, at, SALT, position, index, alike)
+                assert core(*passed, of_core) == twin(*passed, of_twin)
+                assert of_core == of_twin
 
 
 @pytest.mark.parametrize("data", [b"", bytes(200)], ids=len)
@@ -177,7 +182,7 @@ def test_nothing_is_found_behind_the_data(data: bytes, at: int) -> None:
     for function in both("find_messages"):
         assert function(data, at, SALT, 0, 0, 9, [], [], {}, None) == (at, 0, True, False)
     for function in both("pass_messages"):
-        assert function(data, at, at, SALT, 0) == (at, 0)
+        assert function(data, at, SALT, at, 0, 0, []) == (at, 0, 0, 2**64 - 1, 0)
     for function in both("unpack_entry"):
         assert function(data, at, SALT, 0) is None
 
@@ -191,7 +196,9 @@ def test_places_at_the_end_of_their_range_are_the_same_in_both() -> None:
         function(message, 0, len(message), SALT, 0, 0, 0, 1, 2**63 - 1, 0, records, None)
         assert records[0][4] == 2**63 - 1 + len(message)
     for function in both("pass_messages"):
-        assert function(middle, 0, 2**63 - 1, SALT, 0) == (len(middle), 2)
+        ends: list[int] = []
+        assert function(middle, 0, SALT, 2**63 - 1, 0, 0, ends)[:2] == (len(middle), 2)
+        assert ends == [2**63 - 1 + len(middle) // 2, 2**63 - 1 + len(middle)]
 
 
 @NO_DEADLINE

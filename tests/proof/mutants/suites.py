@@ -141,6 +141,12 @@ SUITES = (
         "tests/unit/owner/test_coordinating.py",
     ),
     _tests("fast lane", "tests/property/test_fast_lane.py"),
+    _tests(
+        "runs of frames",
+        "tests/property/test_runs_of_frames.py",
+        "tests/unit/recovery",
+        "tests/corruption/test_seals.py",
+    ),
     _tests("deliveries of the owner", "tests/unit/client/test_deliveries_of_the_owner.py"),
     _tests("leases of clients", "tests/unit/client/test_shared_consumer.py"),
     _tests("owners that die", "tests/unit/client/test_owners_that_die.py"),

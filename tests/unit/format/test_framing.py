@@ -114,10 +114,27 @@ def test_messages_are_passed_up_to_the_first_that_is_not_whole() -> None:
     ends = [6, 6 + len(frames[0]), len(data)]
     for size in range(6, len(data) + 1):
         whole = sum(end <= size for end in ends) - 1
-        assert pass_messages(data[:size], 6, FRAMES_START, SALT, 3) == (ends[whole], 3 + whole)
+        passed: list[int] = []
+        assert pass_messages(data[:size], 6, SALT, FRAMES_START, 3, 0, passed)[:2] == (ends[whole], 3 + whole)
+        assert passed == [FRAMES_START - 6 + end for end in ends[1 : whole + 1]]
     body, size = frames[1][FRAME_BODY_START:], len(frames[1]) - FRAME_SIZE_END + 1
     cut = FRAME_PREFIX.pack(STX, size, crc32c(SALT ^ size, body)) + body
-    assert pass_messages(frames[0] + cut, 0, FRAMES_START, SALT, 3) == (len(frames[0]), 4)
+    assert pass_messages(frames[0] + cut, 0, SALT, FRAMES_START, 3, 0, None)[:2] == (len(frames[0]), 4)
+
+
+def test_what_is_passed_tells_its_marks_and_timestamps() -> None:
+    """The highest mark, and both ends of the timestamps; messages that are not alike end it."""
+    frames = [
+        b"".join(encode_frame(SALT, b"x", index=index, durable_mark=mark, timestamp_ns=timestamp, flags=flags))
+        for index, (mark, timestamp, flags) in enumerate([(2, 5, 3), (7, 4, 3), (1, 9, 3), (8, 1, 0), (9, 11, 3)])
+    ]
+    data, sizes = b"".join(frames), [len(each) for each in frames]
+    ends: list[int] = []
+    assert pass_messages(data, 0, SALT, 100, 0, FLAGS_SINGLE, ends) == (sum(sizes[:3]), 3, 7, 4, 9)
+    assert ends == [100 + sum(sizes[:count]) for count in (1, 2, 3)]
+    assert pass_messages(data, sum(sizes[:3]), SALT, 400, 3, 0, ends) == (sum(sizes[:4]), 4, 8, 1, 1)
+    assert pass_messages(data, 0, SALT, 100, 0, 0, ends) == (0, 0, 0, 2**64 - 1, 0)
+    assert pass_messages(data, 0, SALT, 100, 0, FLAGS_SINGLE, None) == (sum(sizes[:3]), 3, 0, 2**64 - 1, 0)
 
 
 def test_every_flipped_bit_of_a_frame_is_found() -> None:

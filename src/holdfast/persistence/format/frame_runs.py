@@ -24,35 +24,49 @@ _BODY_BYTES = FRAME_BODY.size
 
 
 @compiled
-def pass_messages(data: bytes, at: int, position: int, salt: int, index: int, /) -> tuple[int, int]:
-    """Skip messages in the middle of a batch: ``decode_frame`` unrolled by hand, without making frames.
+def pass_messages(
+    data: bytes, at: int, salt: int, position: int, index: int, alike: int, ends: list[int] | None, /
+) -> tuple[int, int, int, int, int]:
+    """Pass messages that follow one another and are alike: ``decode_frame`` unrolled by hand, without making frames.
 
     Parameters
     ----------
-    data, at, position, salt
+    data, at, salt, position
         As for ``decode_frame``.
     index : int
         That of the first message.
+    alike : int
+        Their flags FIRST and LAST: neither in the middle of a batch, both of messages that are no batch.
+    ends : list of int or None
+        Gets the position behind each of them; without it marks and timestamps are not looked at.
 
     Returns
     -------
     at, index : int
         The same of the next frame. It is of another kind, bad or incomplete; ``decode_frame`` tells which.
+    durable_mark, earliest, latest : int
+        The highest durable mark, and the least and the highest timestamp in ns; of none 0, 2**64 - 1 and 0.
     """
     shift, stop, last_start = position - at, len(data), len(data) - FRAME_HEADER_BYTES
+    durable_mark, earliest, latest = 0, 2**64 - 1, 0
     unpack, crc = FRAME_HEADER.unpack_from, crc32c
     while at <= last_start:
-        stx, size, checksum, kind, flags, headers_size, count, found, mark, _ = unpack(data, at)
+        stx, size, checksum, kind, flags, headers_size, count, found, mark, timestamp = unpack(data, at)
         end = at + FRAME_SIZE_END + size
         if end > stop or crc(salt ^ size, data[at + FRAME_BODY_START : end]) != checksum or stx != STX:
             break
-        if kind != KIND_MESSAGE or found != index or count != 1 or flags & FLAGS_SINGLE:
+        if kind != KIND_MESSAGE or found != index or count != 1 or flags & FLAGS_SINGLE != alike:
             break
         if headers_size > size - RECORD_SIZE_MIN or mark > shift + at:
             break
         at = end
         index += 1
-    return at, index
+        if ends is not None:
+            ends.append(shift + end)
+            durable_mark = mark if mark > durable_mark else durable_mark  # max() would be a call for each
+            earliest = timestamp if timestamp < earliest else earliest
+            latest = timestamp if timestamp > latest else latest
+    return at, index, durable_mark, earliest, latest
 
 
 @compiled

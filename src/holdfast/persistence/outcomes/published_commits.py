@@ -38,6 +38,6 @@ def published_commits(storage: Storage, directory: QueueDirectory, queue_id: byt
 def _pending(file: File, header: DataFileHeader, mark: Watermark) -> list[CommitRecord]:
     if not mark.redo:
         return commit_records_from_behind(file, header)
-    frames = FrameScanner(file, header.salt, mark.redo, mark.written).past_damage()
+    frames = FrameScanner(file, header.salt, mark.redo, mark.written).past_messages()
     found = (CommitRecord.decode_any(frame.payload) for frame in frames if frame.kind == KIND_COMMIT_RECORD)
     return [each for each in found if each is not None]

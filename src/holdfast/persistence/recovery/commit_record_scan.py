@@ -29,7 +29,7 @@ def find_commit_records(file: File, header: DataFileHeader, scan: TailScan) -> P
         for born_with in commit_records_from_behind(file, header):
             found.add(born_with, 0, is_durable=True)
         return found
-    for frame in FrameScanner(file, header.salt, scan.redo, scan.end).past_damage():  # others report the damage
+    for frame in FrameScanner(file, header.salt, scan.redo, scan.end).past_messages():  # others report the damage
         commit_record = CommitRecord.decode_any(frame.payload) if frame.kind == KIND_COMMIT_RECORD else None
         if commit_record is not None:
             first = commit_record.first_offset

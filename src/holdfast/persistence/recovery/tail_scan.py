@@ -11,6 +11,7 @@ The rules, docs/format.md, "Recovery":
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,7 +142,8 @@ class _Scan:
     def run(self) -> None:
         self._walk()
         found = self._found
-        found.recovered_count = sum(found.witness < end <= found.end for end in self._message_ends)
+        below = [bisect_right(self._message_ends, position) for position in (found.witness, found.end)]
+        found.recovered_count = max(0, below[1] - below[0])
         found.torn_bytes = max(0, self._scanner.position - found.end) + self._begun_bytes()
 
     def _begun_bytes(self) -> int:
@@ -175,20 +177,22 @@ class _Scan:
                 return
 
     def _accept(self, frame: Frame) -> bool:
-        """Count a good frame; False if it cannot belong to the log."""
-        found = self._found
-        found.witness = max(found.witness, frame.durable_mark)
-        below_witness = frame.end <= found.witness
-        begins = bool(frame.flags & FLAG_FIRST)
-        if not below_witness and begins == self._in_batch:
+        """Count a good frame, and those behind it that are as it is; False if it cannot belong to the log."""
+        found, begins = self._found, bool(frame.flags & FLAG_FIRST)
+        if frame.end > found.witness and begins == self._in_batch:
+            found.witness = max(found.witness, frame.durable_mark)
             return False
+        run = self._scanner.run_from(frame)
         if frame.kind == KIND_MESSAGE:
-            self._expected = frame.index + 1
-            self._message_ends.append(frame.end)
+            self._expected = frame.index + len(run.ends)
+            self._message_ends += run.ends
         self._in_batch = not frame.flags & FLAG_LAST
-        found.timestamp_ns = max(found.timestamp_ns, frame.timestamp_ns)
-        if below_witness or not self._in_batch:
-            found.end, found.message_count = frame.end, self._expected
+        found.timestamp_ns = max(found.timestamp_ns, run.latest)
+        # The mark of a frame is below it, so none of the run raises the witness above any of the run.
+        counting = bisect_right(run.ends, found.witness) if self._in_batch else len(run.ends)
+        found.witness = max(found.witness, run.durable_mark)
+        if counting:
+            found.end, found.message_count = run.ends[counting - 1], self._expected - len(run.ends) + counting
         return True
 
     def _pass_damage(self, gap: Gap) -> bool:

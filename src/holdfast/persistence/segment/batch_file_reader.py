@@ -325,7 +325,7 @@ def note_entry(entries: list[tuple[int, int]], index: int, position: int) -> Non
 
 def _commit_record_frames(file: File, header: DataFileHeader, size: int) -> list[Frame]:
     """Return all readable frames of commit records between the start and the end, skipping damage."""
-    frames = FrameScanner(file, header.salt, FRAMES_START, size).past_damage()
+    frames = FrameScanner(file, header.salt, FRAMES_START, size).past_messages()
     return [frame for frame in frames if frame.kind == KIND_COMMIT_RECORD]
 
 

@@ -11,7 +11,7 @@ from holdfast.persistence.format.file_header import DataFileHeader
 from holdfast.persistence.format.framing import Frame
 from holdfast.persistence.format.report import DAMAGED, Damage, count_of
 from holdfast.persistence.format.seal import Seal
-from holdfast.persistence.segment.frame_scanner import FrameScanner, Gap
+from holdfast.persistence.segment.frame_scanner import FrameScanner, Gap, Run
 
 
 class FileWalk:
@@ -45,7 +45,7 @@ class FileWalk:
         self._positions = array("Q")  # of the messages that are there
         self._gaps: list[range] = []  # of the indexes that are not
         self._count = 0
-        self._timestamps: tuple[int, int] | None = None
+        self._earliest, self._latest = 2**64 - 1, 0  # timestamps of messages, as in the seal; a base may be later
         self.frame_count = 0
         self.message_count = 0
         self.damage: list[Damage] = []
@@ -68,11 +68,12 @@ class FileWalk:
             if isinstance(each, Gap):
                 self._pass(each)
                 continue
-            self.frame_count += 1
+            run = scanner.run_from(each)
+            self.frame_count += len(run.ends)
             if each.index > self._count:  # of a merged file: else there was a gap before it
                 self._leave_out(each.index)
             if each.kind == KIND_MESSAGE:
-                self._take(each)
+                self._take(each.position, run)
             elif each.kind == KIND_SEAL:
                 self._check_seal(each)
         if count is not None and self._count < count:
@@ -88,13 +89,13 @@ class FileWalk:
             reason = gap.reason or f"index {gap.stray_index} is in the place of {self._count}"
             self._lose(gap.position, gap.resume - gap.position, count, reason)
 
-    def _take(self, frame: Frame) -> None:
-        self.message_count += 1
-        self._positions.append(frame.position)
-        self._count += 1
-        timestamp = frame.timestamp_ns  # as in the seal; the file's base timestamp may be later
-        earliest, latest = self._timestamps or (timestamp, timestamp)
-        self._timestamps = (min(earliest, timestamp), max(latest, timestamp))
+    def _take(self, position: int, run: Run) -> None:
+        self.message_count += len(run.ends)
+        self._count += len(run.ends)
+        self._positions.append(position)
+        self._positions.extend(run.ends[:-1])  # each message starts behind the one before it
+        self._earliest = min(self._earliest, run.earliest)
+        self._latest = max(self._latest, run.latest)
 
     def _check_seal(self, frame: Frame) -> None:
         """Compare the seal with the frames; a file that was closed and opened again has a seal that knows less."""
@@ -110,8 +111,7 @@ class FileWalk:
             self._report(0, 0, range(0), f"{self.message_count} messages instead of {self._header.merged_count}")
         if any(not self._is_at(index, position) for index, position in seal.entries):
             wrong.append("positions of other frames")
-        earliest, latest = self._timestamps or (seal.timestamp_min_ns, seal.timestamp_max_ns)
-        if seal.timestamp_min_ns > earliest or seal.timestamp_max_ns < latest:
+        if seal.timestamp_min_ns > self._earliest or seal.timestamp_max_ns < self._latest:
             wrong.append("timestamps that do not span those of the messages")
         if wrong:
             reason = f"the seal names {' and '.join(wrong)}"

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from holdfast.persistence.filesystem.storage import ReadableFile
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
+    FLAG_FIRST,
+    FLAGS_SINGLE,
     FRAME_BODY_START,
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
@@ -43,6 +45,10 @@ _FIRST_FRAMES = 64
 """Frames that are no messages may stand before it: decisions that were carried."""
 
 
+_ALIKE = {FLAGS_SINGLE: FLAGS_SINGLE, FLAG_FIRST: 0, 0: 0}
+"""By a message's flags FIRST and LAST those of the messages behind it; the last one of a batch has none like it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Bytes without a frame that could come next.
@@ -66,6 +72,24 @@ class Gap:
     stray_index: int
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A frame, and the messages behind it that are as it is.
+
+    Attributes
+    ----------
+    ends : list of int
+        The position behind each.
+    durable_mark, earliest, latest : int
+        The highest durable mark, and the least and the highest timestamp in ns.
+    """
+
+    ends: list[int]
+    durable_mark: int
+    earliest: int
+    latest: int
+
+
 class FrameScanner:
     """A cursor over the frames between two positions of a file.
 
@@ -82,6 +106,8 @@ class FrameScanner:
     ----------
     position : int
         Where the next frame should start.
+    expected : int
+        The index of the next frame, while :meth:`frames` is followed.
     """
 
     def __init__(self, file: ReadableFile, salt: int, position: int, end: int, *, is_merged: bool = False) -> None:
@@ -90,6 +116,7 @@ class FrameScanner:
         self._end = end
         self._is_merged = is_merged
         self.position = position
+        self.expected = 0
         self._window = b""
         self._window_start = position
 
@@ -129,9 +156,25 @@ class FrameScanner:
         tells why it stops.
         """
         start = self._load(FRAME_HEADER_BYTES)
-        at, index = pass_messages(self._window, start, self.position, self._salt, index)
+        at, index, *_ = pass_messages(self._window, start, self._salt, self.position, index, 0, None)
         self.position += at - start
         return index
+
+    def run_from(self, frame: Frame) -> Run:
+        """Move behind messages that follow a frame of :meth:`frames` and are as it is, as many as are in the window.
+
+        All of them are messages that are no batch, or in the middle of one. They pass the checks of :meth:`next`.
+        """
+        ends, mark, timestamp = [frame.end], frame.durable_mark, frame.timestamp_ns
+        alike = _ALIKE.get(frame.flags & FLAGS_SINGLE) if frame.kind == KIND_MESSAGE else None
+        if alike is None:
+            return Run(ends, mark, timestamp, timestamp)
+        start = self._load(FRAME_HEADER_BYTES)
+        at, self.expected, highest, earliest, latest = pass_messages(
+            self._window, start, self._salt, self.position, self.expected, alike, ends
+        )
+        self.position += at - start
+        return Run(ends, max(mark, highest), min(timestamp, earliest), max(timestamp, latest))
 
     def skip_damage(self, index_min: int) -> Frame | None:
         """Return the next frame behind ``position`` that verifies and move behind it; None if there is none.
@@ -163,22 +206,25 @@ class FrameScanner:
     def frames(self, expected: int = 0, *, is_ordered: bool = True) -> Iterator[Frame | Gap]:
         """Yield all good frames and the gaps between them; last comes the gap at the end, which may have no bytes.
 
-        ``expected`` is the index of the first frame. Unless ``is_ordered``, any index will do.
+        ``expected`` is the index of the first frame. Unless ``is_ordered``, any index will do. Between two of them
+        :meth:`run_from` may be called.
         """
+        self.expected = expected
         while True:
             position = self.position
             try:
                 frame = self.next()
-                if is_ordered and frame.index != expected and (frame.index < expected or not self._is_merged):
+                index, expected = frame.index, self.expected
+                if is_ordered and index != expected and (index < expected or not self._is_merged):
                     raise FrameError
             except FrameError:
                 self.position = position
-                gap = self.gap(expected)
+                gap = self.gap(self.expected)
                 yield gap
                 if gap.frame is None:
                     return
                 frame = gap.frame
-            expected = frame.index + (frame.kind == KIND_MESSAGE)  # next_index would be a call for every frame
+            self.expected = frame.index + (frame.kind == KIND_MESSAGE)  # next_index would be a call for every frame
             yield frame
 
     def gap(self, expected: int) -> Gap:
@@ -201,6 +247,14 @@ class FrameScanner:
     def past_damage(self) -> Iterator[Frame]:
         """Yield all readable frames up to the end, skipping damage between them."""
         return (each for each in self.frames(is_ordered=False) if isinstance(each, Frame))
+
+    def past_messages(self) -> Iterator[Frame]:
+        """Yield all readable frames that are no messages, skipping damage between them."""
+        for frame in self.past_damage():
+            if frame.kind == KIND_MESSAGE:
+                self.run_from(frame)
+            else:
+                yield frame
 
     def _load(self, size: int) -> int:
         """Load ``size`` bytes from ``position`` into the window, as far as the file has them."""
