@@ -41,7 +41,12 @@ PEERS := build/venv-peers
 DELTA_VERSIONS := 'delta-spark==4.1.0' 'pyspark==4.1.*'
 
 # `make sanitize`: what calls the C extension.
-SANITIZED_TESTS := tests/property/test_twins.py tests/unit/format tests/unit/segment tests/unit/log tests/unit/groups tests/corruption/test_fuzz_corpus.py
+TWINNED_ROOMS := $(addprefix tests/unit/,format segment log groups recovery prepared_log)
+SANITIZED_TESTS := tests/property/test_twins.py tests/property/test_runs_of_frames.py $(wildcard tests/contract/test_storage*.py) \
+    $(TWINNED_ROOMS) tests/corruption/test_fuzz_corpus.py
+
+# `make test-pure`: with COVERED=1 those that call what has a twin, as `make coverage` has run them all with C.
+PURE_TESTS := $(if $(COVERED),$(TWINNED_ROOMS) tests/contract,tests/unit tests/contract tests/property)
 
 # `make dist`: the tools, and an environment with the wheel alone, whose packages the SBOM lists. As all are built by the
 # tools here, an archive has the same bytes wherever their versions are the same.
@@ -82,12 +87,12 @@ test: $(VENV)/.dev-ready  ## run all tests but those that start Spark
 	$(RUN) -m pytest $(AT_ONCE) -m "not spark" $(if $(COVERED),$(addprefix --ignore=,$(COVERING))) $(ARGS)
 
 test-pure: $(VENV)/.dev-ready  ## run the tests of rooms, contracts and properties without the C extension
-	HOLDFAST_PURE=1 $(RUN) -m pytest $(AT_ONCE) tests/unit tests/contract tests/property $(ARGS)
+	HOLDFAST_PURE=1 $(RUN) -m pytest $(AT_ONCE) $(PURE_TESTS) $(ARGS)
 
 test-spark: $(VENV)/.dev-ready  ## run the tests that start Spark; needs Java 17, and skips them without
 	$(RUN) -m pytest -n 0 -m spark tests/spark $(ARGS)
 
-matrix: $(addprefix test-,$(PYTHONS)) test-minimal test-lowest cluster test-delta test-connect test-frames  ## run what is too long for `test`: other Pythons, lowest dependencies, clusters of Spark
+matrix: test-pure $(addprefix test-,$(PYTHONS)) test-minimal test-lowest cluster test-delta test-connect test-frames  ## run what is too long for `test`: Python alone, other Pythons, lowest dependencies, clusters of Spark
 
 $(addprefix test-,$(PYTHONS)): test-%:
 	@$(call find-python,$*); \
@@ -165,12 +170,15 @@ power-cuts: $(VENV)/.dev-ready  ## cut the power of a real file system 4,000 tim
 
 fuzz: $(VENV)/.fuzz-ready  ## feed decoders and directories with garbage; Linux only
 	$(PROVE).fuzz all $(PROOF_ARGS)
+	if [ -z "$$HOLDFAST_PURE" ]; then $(PROVE).fuzz twins $(PROOF_ARGS); fi
 
 # Built with the sanitizers beside the sources, and preloaded: Python itself is not built with them. Leaks of Python are
 # its own business. The next editable installation puts the usual build back; so does the end of this one.
 SANITIZED := src/holdfast/_core.abi3.so
 sanitize: $(VENV)/.dev-ready  ## run the C extension under ASan and UBSan: its twins, and the rooms that call it
-	@if ! command -v cc >/dev/null; then echo "make sanitize: SKIPPED: there is no C compiler"; exit 0; fi; \
+	@if [ "$$(uname)" != Linux ] || ! echo 'int main(void) { return 0; }' | \
+	    cc -fsanitize=address,undefined -x c -o /dev/null - 2>/dev/null; then \
+	    echo "make sanitize: SKIPPED: there is no C compiler with ASan and UBSan, or this is not Linux"; exit 0; fi; \
 	headers=$$($(RUN) -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
 	cc -std=c11 -O1 -g -fPIC -shared -fsanitize=address,undefined -fno-sanitize-recover=all -I"$$headers" \
 	    src/holdfast/_core.c -o $(SANITIZED).new || exit 1; \

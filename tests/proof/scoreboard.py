@@ -148,6 +148,13 @@ PROGRAMMES = (
     Programme(
         "fuzz", "fuzzing of decoders and of whole directories", "dbsqlfuzz 500,000,000 a day on 16 cores", "make fuzz"
     ),
+    Programme(
+        "fuzz-twins",
+        "fuzzing of the C extension: its twin in Python says the same of each input",
+        "",
+        "make fuzz",
+        ("c",),
+    ),
     Programme("second-model", "a second model, written from these pages", "", "make second-model"),
     Programme("mutants", "planted bugs", "", "make crash-mutants", ("python",)),
     Programme("soak", "mixed load for minutes: memory, descriptors, threads and disk stay level", "", "make soak"),

@@ -40,4 +40,5 @@ def test_ci_requires_spark(tmp_path: Path) -> None:
     environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     output = subprocess.run([ROOT / ".ci" / "run"], env=environment, capture_output=True, text=True, check=True).stdout
     commands = ["lint", "layers", "types", "coverage", "test COVERED=1", "test-minimal", "test-spark"]
+    commands += ["test-pure COVERED=1", "sanitize"]
     assert output.splitlines() == [f"{command} 1" for command in commands]

@@ -9,19 +9,26 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from holdfast.compiled import PURE, implementation
 from proof.fuzz.targets import DECODERS, TARGETS, Target
 from proof.scoreboard import Run
 
 ALL = "all"
+TWINS = "twins"
 RUNS_ALL = 10_000_000
+RUNS_TWINS = 10_000_000
 RUNS_DIRECTORY = 100_000
 RUNS_ONE = 100_000
+COUNTED = {"directory": "executions of whole directories", TWINS: "inputs given to both"}
+"""What an execution of a target is, if it is none of a decoder."""
+
 TAIL_LINES = 25
 TAIL_CHARACTERS = 1000
 
@@ -64,7 +71,12 @@ def fuzz(target: Target, runs: int, findings: Path) -> Result:
 
 @click.command()
 @click.argument("name", metavar="TARGET", type=click.Choice([ALL, *TARGETS]))
-@click.option("--runs", type=int, help=f"Executions; of {ALL}: of the decoders together [{RUNS_ONE:,}; {RUNS_ALL:,}].")
+@click.option(
+    "--runs",
+    type=int,
+    help=f"Executions; of {ALL} those of the decoders together.  "
+    f"[default: {RUNS_ALL:,} of {ALL}, {RUNS_TWINS:,} of {TWINS}, {RUNS_ONE:,} of another one]",
+)
 @click.option("--directory-runs", type=int, default=RUNS_DIRECTORY, show_default=True, help=f"Those of {ALL}.")
 @click.option(
     "--input", "path", type=click.Path(exists=True, path_type=Path), help="Run this one input, and no fuzzer."
@@ -78,14 +90,20 @@ def main(name: str, runs: int | None, directory_runs: int, path: Path | None, fi
         return
     if importlib.util.find_spec("atheris") is None:
         raise click.ClickException("atheris is missing: pip install 'holdfast[fuzz]' (Linux, Python 3.11 to 3.13)")
-    run = Run("fuzz", partial=name != ALL or (runs is not None and runs < RUNS_ALL) or directory_runs < RUNS_DIRECTORY)
+    if name == TWINS and implementation != "c":
+        raise click.ClickException(f"there is no C extension here, or {PURE} is set: there is nothing to compare")
+    whole = {ALL: RUNS_ALL, TWINS: RUNS_TWINS}
+    total = whole.get(name, RUNS_ONE) if runs is None else runs
+    is_whole = total >= whole.get(name, sys.maxsize) and directory_runs >= RUNS_DIRECTORY
+    run = Run("fuzz-twins" if name == TWINS else "fuzz", partial=not is_whole)
     if name == ALL:
-        total = RUNS_ALL if runs is None else runs
         shares = sum(target.share for target in DECODERS)
         plan = [(TARGETS["directory"], directory_runs)]  # first: its inputs take the longest
         plan += [(target, -(-total * target.share // shares)) for target in DECODERS]
+    elif name == TWINS:
+        plan = [(TARGETS[name], -(-total // processes))] * processes
     else:
-        plan = [(TARGETS[name], RUNS_ONE if runs is None else runs)]
+        plan = [(TARGETS[name], total)]
     print(f"{'target':14}{'executions':>12}{'time':>10}{'rate':>11}{'memory':>12}  verdict", flush=True)
     results = []
     with ThreadPoolExecutor(processes) as pool:
@@ -95,18 +113,13 @@ def main(name: str, runs: int | None, directory_runs: int, path: Path | None, fi
     failed = [result for result in results if result.found]
     for result in failed:
         print(f"\n{result.target.name}: what broke it is in {findings}; run it again with --input\n{result.found}")
-    decoded = sum(result.run_count for result in results if result.target.share)
-    opened = sum(result.run_count for result in results if not result.target.share)
-    verdict = "FAILED" if failed else "ok"
-    print(
-        f"{verdict}: {decoded:,} executions of decoders, {opened:,} of whole directories, {len(failed)} targets failed"
-    )
-    figures: dict[str, int | str] = {
-        "executions of decoders": decoded,
-        "of whole directories": opened,
-        "memory up to": f"{max(result.peak_mib for result in results):,} MiB",
-    }
-    run.record(figures, violations=len(failed))
+    counts: Counter[str] = Counter()
+    for result in results:
+        counts[COUNTED.get(result.target.name, "executions of decoders")] += result.run_count
+    said = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    print(f"{'FAILED' if failed else 'ok'}: {said}, {len(failed)} targets failed")
+    peak = f"{max(result.peak_mib for result in results):,} MiB"
+    run.record({**counts, "memory up to": peak}, violations=len(failed))
     raise SystemExit(1 if failed else 0)
 
 
