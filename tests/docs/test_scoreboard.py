@@ -131,7 +131,7 @@ def test_each_programme_that_records_keeps_the_rows_of_the_others(docs: Path) ->
     runs = [Run(each.name, docs=docs) for each in PROGRAMMES]
     for each in runs:
         each.record({}, violations=0)
-    others = [each for each in PROGRAMMES if each.implementations != ("python",)]
+    others = [each for each in PROGRAMMES if len(each.implementations) > 1]
     assert (docs / "scoreboard.md").read_text().count(NOT_RECORDED) == len(others)
     shutil.rmtree(docs / "scoreboard")
     assert rendered(docs).count(NOT_RECORDED) == ROW_COUNT
