@@ -11,6 +11,7 @@ from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import FLAGS_SINGLE, FRAMES_START, KIND_MESSAGE
 from holdfast.persistence.format.file_header import DataFileHeader, block_buffers
 from holdfast.persistence.format.framing import encode_frame
+from holdfast.persistence.format.message_options import MessageOptions, not_too_large
 from holdfast.persistence.index.priorities import Priorities
 from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_writer import LogWriter
@@ -108,6 +109,11 @@ def put(storage: Storage, path: Path, content: bytes) -> None:
     finally:
         file.close()
     storage.sync_directory(path.parent)
+
+
+def with_options(options: MessageOptions, headers: bytes) -> bytes:
+    """Return a message's options followed by an application's encoded headers; raises RecordTooLargeError."""
+    return not_too_large(options.encode() + headers)
 
 
 def frame(

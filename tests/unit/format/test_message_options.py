@@ -23,8 +23,8 @@ from holdfast.persistence.format.message_options import (
     dedup_id_of,
     has_options,
     has_priority,
-    with_options,
 )
+from support.builders.log_parts import with_options
 
 times = st.integers(0, 2**63 - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)

@@ -13,9 +13,9 @@ from holdfast import DiskFullError, StorageError
 from holdfast.persistence.filesystem.storage import OsStorage, Storage
 from holdfast.persistence.format.constants import PRIORITY_MAX
 from holdfast.persistence.format.message_headers import encode_headers
-from holdfast.persistence.format.message_options import MessageOptions, has_priority, with_options
+from holdfast.persistence.format.message_options import MessageOptions, has_priority
 from holdfast.persistence.index.priorities import Priorities
-from support.builders.log_parts import LogParts
+from support.builders.log_parts import LogParts, with_options
 from support.storages.faults import FaultPlan
 
 PLAIN = encode_headers({"origin": "test"})

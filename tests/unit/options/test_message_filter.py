@@ -10,10 +10,11 @@ import pytest
 from holdfast import ConfigError
 from holdfast.persistence.format.constants import TLV, TLV_MUST_UNDERSTAND, TLV_USER_HEADER
 from holdfast.persistence.format.message_headers import encode_headers
-from holdfast.persistence.format.message_options import MessageOptions, with_options
+from holdfast.persistence.format.message_options import MessageOptions
 from holdfast.queue.options import filter_expression
 from holdfast.queue.options.filter_expression import check_filter, header_names
 from holdfast.queue.options.message_filter import MessageFilter
+from support.builders.log_parts import with_options
 
 DAY_2026_NS = 1_767_225_600 * 10**9
 """2026-01-01 in UTC."""

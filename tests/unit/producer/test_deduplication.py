@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -545,15 +546,8 @@ def test_an_id_whose_put_was_interrupted_before_it_was_remembered_is_remembered_
     with opened(storage, clock) as queue:
         queue.put(b"x", dedup_id="first")
         ids = handle_of(queue).require_write_side().deduplication
-        really = ids._settle
-
-        def interrupted() -> None:
-            if ids._begun is not None:
-                raise KeyboardInterrupt
-            really()
-
         with monkeypatch.context() as patched:
-            patched.setattr(ids, "_settle", interrupted)
+            patched.setattr(ids, "_remember", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 queue.put(b"y", dedup_id="second")
         queue.put_many([LARGE] * 3)

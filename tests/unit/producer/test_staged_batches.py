@@ -9,10 +9,11 @@ import pytest
 
 from holdfast import CorruptionError, FlushPolicy, StorageError, UsageError
 from holdfast.persistence.format.commit_record import CommitRecord, Participant
-from holdfast.persistence.format.message_options import MessageOptions, with_options
+from holdfast.persistence.format.message_options import MessageOptions
 from holdfast.persistence.segment.batch_file import BatchFileWriter
 from holdfast.persistence.segment.staged_file import stage, staged_path
 from holdfast.queue.engine.queue_handle import QueueHandle
+from support.builders.log_parts import with_options
 from support.builders.sessions import FILE_BYTES, SESSION, THREAD, owner, put, requested
 from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage

@@ -6,12 +6,12 @@ import pytest
 
 from holdfast.persistence.format.constants import FLAG_HEADERS, FLAGS_SINGLE, FRAMES_START, HEADER_COPY_POSITIONS
 from holdfast.persistence.format.framing import encode_frame
-from holdfast.persistence.format.message_options import MessageOptions, with_options
+from holdfast.persistence.format.message_options import MessageOptions
 from holdfast.persistence.index.dedup_ring import DedupRing, Remembered, digest_of
 from holdfast.persistence.log.log_tail import LogTail
 from holdfast.persistence.recovery.dedup_scan import recall
 from support.builders.clocks import START_NS
-from support.builders.log_parts import LogParts
+from support.builders.log_parts import LogParts, with_options
 
 KEPT = Remembered(digest_of("in the ring"), 0, START_NS)
 FIRST_OFFSET = 5

@@ -55,23 +55,26 @@ class MessageOptions(NamedTuple):
     def encode(self) -> bytes:
         """Return the fields that are set, to be put in front of an application's headers."""
         not_before_ns, priority, expires_ns, dedup_id, order_key = self
-        stored = b""
-        if not_before_ns:
-            stored = TLV.pack(TLV_NOT_BEFORE, TLV_TIME.size) + TLV_TIME.pack(not_before_ns)
-        if priority:
-            stored += ENCODED_PRIORITIES[priority]
-        if expires_ns:
-            stored += TLV.pack(TLV_EXPIRES, TLV_TIME.size) + TLV_TIME.pack(expires_ns)
-        if dedup_id:
-            value = dedup_id.encode()
-            stored += TLV.pack(TLV_DEDUP_ID, len(value)) + value
-        if order_key:
-            value = order_key.encode()
-            stored += TLV.pack(TLV_ORDER_KEY, len(value)) + value
-        return stored
+        return encode_options(not_before_ns, priority, expires_ns, dedup_id.encode(), order_key.encode())
 
 
 NO_OPTIONS = MessageOptions()
+
+
+def encode_options(not_before_ns: int, priority: int, expires_ns: int, dedup_id: bytes, order_key: bytes) -> bytes:
+    """Return the fields that are set: those of :class:`MessageOptions`, texts as UTF-8."""
+    stored = b""
+    if not_before_ns:
+        stored = TLV.pack(TLV_NOT_BEFORE, TLV_TIME.size) + TLV_TIME.pack(not_before_ns)
+    if priority:
+        stored += ENCODED_PRIORITIES[priority]
+    if expires_ns:
+        stored += TLV.pack(TLV_EXPIRES, TLV_TIME.size) + TLV_TIME.pack(expires_ns)
+    if dedup_id:
+        stored += TLV.pack(TLV_DEDUP_ID, len(dedup_id)) + dedup_id
+    if order_key:
+        stored += TLV.pack(TLV_ORDER_KEY, len(order_key)) + order_key
+    return stored
 
 
 def has_options(headers: bytes) -> bool:
@@ -140,9 +143,8 @@ def _text(value: bytes) -> str:
         return ""
 
 
-def with_options(options: MessageOptions, headers: bytes) -> bytes:
-    """Return a message's options followed by an application's encoded headers; raises RecordTooLargeError."""
-    stored = options.encode() + headers
+def not_too_large(stored: bytes) -> bytes:
+    """Return the headers to be stored of a message; raises RecordTooLargeError."""
     if len(stored) > HEADERS_BYTES_MAX:
         raise RecordTooLargeError(
             f"headers take {len(stored)} bytes with what the message asks for; at most {HEADERS_BYTES_MAX}",

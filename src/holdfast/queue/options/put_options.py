@@ -12,7 +12,7 @@ from holdfast.clock import Clock
 from holdfast.errors import UsageError
 from holdfast.persistence.format.constants import PRIORITY_MAX
 from holdfast.persistence.format.message_headers import encode_headers
-from holdfast.persistence.format.message_options import ENCODED_PRIORITIES, MessageOptions, with_options
+from holdfast.persistence.format.message_options import ENCODED_PRIORITIES, encode_options, not_too_large
 from holdfast.queue.options.arguments import SECONDS_MAX, as_bytes
 
 Seconds = float | timedelta
@@ -104,14 +104,10 @@ def encode_put(
         expires_ns = now_ns + as_ns(ttl, "ttl")
         if expires_ns <= now_ns:
             raise UsageError(f"ttl is how long a message may wait, in seconds; not {ttl!r}")
-    options = MessageOptions(
-        min(not_before_ns, _NS_MAX),
-        priority,
-        min(expires_ns, _NS_MAX),
-        _text(dedup_id, "dedup_id"),
-        _text(order_key, "order_key"),
-    )
-    return with_options(options, b"" if headers is None else encode_headers(headers))
+    id_bytes = b"" if dedup_id is None else _encoded(dedup_id, "dedup_id")
+    key_bytes = b"" if order_key is None else _encoded(order_key, "order_key")
+    options = encode_options(min(not_before_ns, _NS_MAX), priority, min(expires_ns, _NS_MAX), id_bytes, key_bytes)
+    return not_too_large(options if headers is None else options + encode_headers(headers))
 
 
 def as_batch(payloads: Iterable[bytes | Put], clock: Clock) -> tuple[list[bytes], dict[int, bytes] | None]:
@@ -175,15 +171,13 @@ def _check_seconds(seconds: float, value: object, what: str) -> None:
         raise UsageError(f"{what} takes seconds from 0 on, not {value!r}")
 
 
-def _text(text: str | None, what: str) -> str:
-    if text is None:
-        return ""
+def _encoded(text: str, what: str) -> bytes:
     if not isinstance(text, str):
         raise TypeError(f"{what} takes a str, not {type(text).__name__}")
     try:
-        size = len(text.encode())
+        encoded = text.encode()
     except UnicodeEncodeError:
         raise UsageError(f"{what} takes a text that can be encoded as UTF-8, not {text!a}") from None
-    if not 1 <= size <= _TEXT_BYTES_MAX:
-        raise UsageError(f"{what} has 1 to {_TEXT_BYTES_MAX} bytes of UTF-8, not {size}")
-    return text
+    if not 1 <= len(encoded) <= _TEXT_BYTES_MAX:
+        raise UsageError(f"{what} has 1 to {_TEXT_BYTES_MAX} bytes of UTF-8, not {len(encoded)}")
+    return encoded

@@ -26,6 +26,8 @@ from holdfast.threads import log_later
 WARNING_SECONDS = 60.0
 """How often to say that ids are forgotten early."""
 
+_NOT_YET = "the id of a message is remembered with the next one"
+
 Appended = TypeVar("Appended")
 
 
@@ -106,11 +108,14 @@ class Deduplication:
         if not digest:
             return append()
         self._ring.reserve(self._kept)
-        self._begun = Remembered(digest, self._next_offset(), self._now_ns())
+        self._begun = begun = Remembered(digest, self._next_offset(), self._now_ns())
         try:
-            return append()
-        finally:
-            follow_up("the id of a message is remembered with the next one", self._settle)
+            appended = append()
+        except BaseException:
+            follow_up(_NOT_YET, self._settle)
+            raise
+        follow_up(_NOT_YET, self._remember, begun)
+        return appended
 
     def keep(self) -> None:
         """Make the ids durable: the data file with their messages is about to be sealed. Raises StorageError."""
@@ -123,11 +128,15 @@ class Deduplication:
         """Remember the appended ids, also if the append was interrupted after its last step."""
         begun = self._begun
         if begun is not None and begun.offset < self._next_offset():
-            self._forget(begun.timestamp_ns, self._ids_max - 1)
-            self._take_up(begun)
-            if self._ring.slot_count != self._ids_max:
-                self._ring.resize(self._ids_max)
-            self._ring.note(self._by_wall_clock(begun) if self._ahead_ns else begun)
+            self._remember(begun)
+        self._begun = None
+
+    def _remember(self, begun: Remembered) -> None:
+        self._forget(begun.timestamp_ns, self._ids_max - 1)
+        self._take_up(begun)
+        if self._ring.slot_count != self._ids_max:
+            self._ring.resize(self._ids_max)
+        self._ring.note(self._by_wall_clock(begun) if self._ahead_ns else begun)
         self._begun = None
 
     def _take_up(self, remembered: Remembered) -> None:

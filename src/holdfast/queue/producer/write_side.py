@@ -143,8 +143,23 @@ class WriteSide(Upkeep):
 
     def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
         """As :meth:`put`; for a message with a remembered id return that one's offset, once that is as durable."""
-        size = FRAME_HEADER_BYTES + len(headers) + len(payload)
-        return self._put_bounded(1, size, timeout, lambda: self._append(payload, headers), dedup_id)
+        append, digest = partial(self._append, payload, headers), digest_of(dedup_id)
+        if self._capacity.is_bounded:
+            size = FRAME_HEADER_BYTES + len(headers) + len(payload)
+            return self._put_bounded(1, size, timeout, append, digest)
+        with self._append_lock:
+            if self._lifecycle.refusal is not None:  # as check() does, without the call
+                raise self._lifecycle.refusal()
+            known = self.deduplication.find(digest)
+            offset = self.deduplication.append(digest, append) if known is None else known
+        if known is not None:
+            self.confirm(known + 1)
+            return known
+        if self._policy_commits is not None:
+            self._commit(offset + 1)
+        if self._flusher.idle or self.data_available.waiting:
+            self._announce()
+        return offset
 
     def put_many(
         self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
@@ -371,10 +386,10 @@ class WriteSide(Upkeep):
     # -- Waiting for room --------------------------------------------------------------------------------------------
 
     def _put_bounded(
-        self, count: int, size: int, timeout: float | None, append: Callable[[], int], dedup_id: str = ""
+        self, count: int, size: int, timeout: float | None, append: Callable[[], int], digest: bytes = b""
     ) -> int:
         """Append once there is space; a remembered message needs none."""
-        ids, capacity, digest = self.deduplication, self._capacity, digest_of(dedup_id)
+        ids, capacity = self.deduplication, self._capacity
         if capacity.is_bounded:
             capacity.check_fits(count)
         deadline = None if timeout is None else time.monotonic() + timeout
