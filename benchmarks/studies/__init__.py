@@ -1,1 +1,1 @@
-"""Prototypes that are measured and not delivered; each belongs to a record of a decision."""
+"""Prototypes that are measured and not delivered, each for a record of a decision; and profiles of the benchmarks."""
