@@ -22,7 +22,7 @@ from benchmarks.measuring.rows import NOTHING, significant
 from benchmarks.peers import kills
 from benchmarks.peers.columns import COLUMNS, command
 from benchmarks.peers.install import MISSING
-from benchmarks.peers.native.programs import built
+from benchmarks.peers.native.programs import PROGRAMS
 from benchmarks.peers.peer import Peer, UnavailableError
 from benchmarks.peers.queues import PEERS
 
@@ -61,16 +61,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.4, help="of each rate")
     parser.add_argument("--kills", type=int, default=5, help="of a process that puts, and as many of one that takes")
     parser.add_argument("--only", action="append", help="a part of a queue's name; may be given several times")
-    parser.add_argument("--native", action="store_true", help="with queues of other languages; needs cargo")
+    parser.add_argument("--native", action="store_true", help="with queues of other languages; needs cargo and go")
     options = parser.parse_args()
     options.dir.mkdir(parents=True, exist_ok=True)
     known, notes = [*PEERS], dict[tuple[str, str], str]()
-    if options.native:
-        try:
-            known += built(options.dir / "native")
-        except UnavailableError as error:
-            notes["native queues", "all columns"] = str(error)
-    peers = [each for each in known if not options.only or any(part in each.name for part in options.only)]
+    for program in PROGRAMS if options.native else ():
+        if _is_asked_for(program.name, options.only):
+            try:
+                known.append(program.built(options.dir / "native"))
+            except (UnavailableError, subprocess.TimeoutExpired) as error:
+                notes[program.name, "all columns"] = str(error)
+    peers = [each for each in known if _is_asked_for(each.name, options.only)]
     if not peers:
         names = ", ".join(each.name for each in known)
         parser.error("; ".join([f"no queue has {options.only} in its name, there are: {names}", *notes.values()]))
@@ -101,6 +102,11 @@ def main() -> None:
     print(*(f"- {fact}" for fact in facts), "", *markdown(table), sep="\n")
     for (name, column), note in notes.items():
         print(f"\nNot measured: {name}, {column}: {note}")
+
+
+def _is_asked_for(name: str, parts: Sequence[str] | None) -> bool:
+    """Whether the name has one of the parts in it, or none is given."""
+    return not parts or any(part in name for part in parts)
 
 
 def _version(peer: Peer) -> str | None:

@@ -1,6 +1,7 @@
 """The table of ``make bench-peers``, at tiny sizes: which figures come out is the business of the benchmarks."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -41,11 +42,11 @@ def rows(output: str) -> list[dict[str, str]]:
     return [dict(zip(headings, cells, strict=True)) for cells in table]
 
 
-def with_cargo(folder: Path, script: str) -> str:
-    """Put a stand-in for cargo in front of what is on PATH; return the new PATH."""
-    (folder / "bin").mkdir()
-    (folder / "bin" / "cargo").write_text(f"#!/bin/sh\n{script}\n")
-    (folder / "bin" / "cargo").chmod(0o700)
+def with_tool(folder: Path, name: str, script: str) -> str:
+    """Put a stand-in for a tool in front of what is on PATH; return the new PATH."""
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "bin" / name).chmod(0o700)
     return f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
 
@@ -99,28 +100,57 @@ def test_a_name_of_no_queue_is_refused(tmp_path: Path) -> None:
     assert "SQLite by hand" in done.stderr
 
 
-def test_without_cargo_one_line_says_what_to_do(tmp_path: Path) -> None:
-    """Who asks for a queue in Rust reads why it is not there."""
-    done = peers("--dir", str(tmp_path), "--only", "queue-file", "--native", *TINY, PATH=str(tmp_path))
+@pytest.mark.parametrize(
+    ("queue", "reason"),
+    [
+        ("queue-file", "there is no cargo: install Rust, or leave --native out"),
+        ("raft-wal", "there is no go: install Go, or leave --native out"),
+    ],
+)
+def test_without_the_tool_of_a_program_one_line_says_what_to_do(tmp_path: Path, queue: str, reason: str) -> None:
+    """Who asks for a queue of another language reads why it is not there."""
+    done = peers("--dir", str(tmp_path), "--only", queue, "--native", *TINY, PATH=str(tmp_path))
     assert done.returncode == 2
-    assert done.stderr.endswith("; there is no cargo: install Rust, or leave --native out\n")
+    assert done.stderr.endswith(f"; {reason}\n")
 
 
 def test_a_program_that_cannot_be_built_is_named_under_the_table(tmp_path: Path) -> None:
     """The other queues are measured all the same."""
-    path = with_cargo(tmp_path, "echo no network >&2; exit 101")
-    done = peers("--dir", str(tmp_path / "disk"), "--only", "SQLite by hand", "--native", *TINY, PATH=path)
+    path = with_tool(tmp_path, "cargo", "echo no network >&2; exit 101")
+    only = "--only", "SQLite by hand", "--only", "queue-file"
+    done = peers("--dir", str(tmp_path / "disk"), *only, "--native", *TINY, PATH=path)
     assert done.returncode == 0
     assert [row["queue"] for row in rows(done.stdout)] == ["SQLite by hand"]
-    assert "Not measured: native queues, all columns: cargo could not build queue_file: no network" in done.stdout
+    assert "Not measured: queue-file, in Rust, all columns: cargo could not build queue_file: no network" in done.stdout
 
 
-def test_a_program_fills_the_columns_that_it_can(tmp_path: Path) -> None:
-    """It is asked and killed as the process of any other queue is; a stand-in for cargo "builds" it here."""
-    path = with_cargo(tmp_path, f"mkdir -p $5/release; cp {PROGRAM} $5/release/queue-file-peer")
-    folder = os.path.relpath(tmp_path / "disk", ROOT)  # cargo begins in another folder than we do
-    done = peers("--dir", folder, "--only", "queue-file", "--native", *TINY, PATH=path)
+def test_a_program_that_cannot_be_built_takes_no_other_away(tmp_path: Path) -> None:
+    """Each needs its own tool; what go says of its downloads is not the reason."""
+    with_tool(tmp_path, "cargo", f"mkdir -p $5/release; cp {PROGRAM} $5/release/queue-file-peer")
+    path = with_tool(tmp_path, "go", "echo go: downloading all of it >&2; echo no network >&2; exit 1")
+    only = "--only", "queue-file", "--only", "raft-wal"
+    done = peers("--dir", str(tmp_path / "disk"), *only, "--native", *TINY, PATH=path)
+    assert done.returncode == 0
+    assert [row["queue"] for row in rows(done.stdout)] == ["queue-file, in Rust"]
+    assert "Not measured: raft-wal, in Go, all columns: go could not build raft_wal: no network" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("tool", "script", "queue", "power_safe"),
+    [
+        ("cargo", "mkdir -p $5/release; cp {} $5/release/queue-file-peer", "queue-file", "set_sync_writes(true)"),
+        ("go", "mkdir -p ${{4%/*}}; cp {} $4", "raft-wal", "always"),
+    ],
+)
+def test_a_program_fills_the_columns_that_it_can(
+    tmp_path: Path, tool: str, script: str, queue: str, power_safe: str
+) -> None:
+    """It is asked and killed as the process of any other queue is; a stand-in for the tool "builds" it here."""
+    path = with_tool(tmp_path, tool, script.format(PROGRAM))
+    folder = os.path.relpath(tmp_path / "disk", ROOT)  # the tool begins in another folder than we do
+    done = peers("--dir", folder, "--only", queue, "--native", *TINY, PATH=path)
     (row,) = rows(done.stdout)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", row["version"])
     assert [row[column] for column in HEADINGS[2:11]] == [*["123/s"] * 5, *[NOTHING] * 4]
-    assert (row["kill-safe"], row["power-safe"]) == ("yes", "set_sync_writes(true)")
+    assert (row["kill-safe"], row["power-safe"]) == ("yes", power_safe)
     assert "Not measured" not in done.stdout
