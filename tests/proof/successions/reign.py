@@ -98,7 +98,7 @@ class Tally:
             "kills": self.kills,
             "of them of owners": self.owners_killed,
             "stops": self.stops,
-            "of them of owners ": self.owners_stopped,
+            "of these of owners": self.owners_stopped,
             "calls returned": sum(self.calls.values()),
             "processes that were forked": self.forked,
             "processes that only owned": self.servers,
