@@ -28,6 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 COUNT = 9
 SLICED = {"put", "put_many", "get", "get_many", "receive", "receive_many", "ack", "ack of a batch", "nack", "release"}
+SLICED |= {"put without a bound", "put with an id and without a bound"}
 SLICED |= {"purge", "purge of deferred ones", "configure", "extend"}
 SLICED |= {f"owner: {name}" for name in ("receive", "loop", "extend", "nack, of the owner before")}
 SLICED |= {"owner: ack, again by another thread", "owner: ack of what is in other hands, beside a client"}

@@ -172,6 +172,11 @@ def _fill(world: World) -> None:
     world.tx.ack([world.tx.receive(timeout=0), _first(world)])
 
 
+def _lift_bound(world: World) -> None:
+    """Have it take the way of a queue that is never full: the one that most queues take."""
+    world.queue.configure(reset=["maxsize"])
+
+
 def _fill_large(world: World) -> None:
     world.tx.put_many([message(60, 3000), message(61, 3000)])
     world.tx.ack(world.tx.receive(timeout=0))
@@ -228,6 +233,14 @@ OPERATIONS = (
     Operation("put with headers", lambda world: world.queue.put(NEW, headers={"tenant": "acme"}), comes=(NEW,)),
     Operation("put with a priority", lambda world: world.queue.put(NEW, priority=3), comes=(NEW,)),
     Operation("put with an id", lambda world: world.queue.put(NEW, dedup_id="x"), comes=(NEW,)),
+    Operation("put without a bound", lambda world: world.queue.put(NEW), comes=(NEW,), prepare=_lift_bound),
+    Operation(
+        "put with an id and without a bound",
+        lambda world: world.queue.put(NEW, dedup_id="x"),
+        comes=(NEW,),
+        prepare=_lift_bound,
+    ),
+    Operation("put_many without a bound", lambda world: world.queue.put_many(MORE), comes=MORE, prepare=_lift_bound),
     Operation("put that rolls", lambda world: world.queue.put(LARGE), comes=(LARGE,)),
     Operation("put_many", lambda world: world.queue.put_many(MORE), comes=MORE),
     Operation("put_many that rolls", lambda world: world.queue.put_many((LARGE, NEW)), comes=(LARGE, NEW)),
