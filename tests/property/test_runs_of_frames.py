@@ -110,7 +110,7 @@ def test_runs_change_nothing_that_is_told(window: int, is_merged: bool, monkeypa
     monkeypatch.setattr(frame_scanner, "pass_messages", counting)
     for seed in range(FILES):
         results = []
-        for alike in (frame_scanner._ALIKE, {}):
+        for alike in (frame_scanner._ALIKE, frozenset()):
             rng, parts = random.Random(seed), LogParts()
             *frames, last = drawn_file(rng, parts)
             with monkeypatch.context() as patch:

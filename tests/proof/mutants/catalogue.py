@@ -215,10 +215,10 @@ MUTATIONS = (
     ),
     Mutation(
         "begun-batch-passed-as-commits",
-        "Messages that are commits of their own are passed behind the first one of a batch, which never ended.",
+        "Messages that are commits of their own are passed in the middle of a batch, which never ended.",
         "persistence/segment/frame_scanner.py",
-        "FLAG_FIRST: 0, 0: 0}\n",
-        "FLAG_FIRST: FLAGS_SINGLE, 0: 0}\n",
+        "            self._window, start, self._salt, self.position, self.expected, alike, ends\n",
+        "            self._window, start, self._salt, self.position, self.expected, FLAGS_SINGLE, ends\n",
         "runs of frames",
     ),
     Mutation(

@@ -11,6 +11,7 @@ The rules, docs/format.md, "Recovery":
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,7 +137,7 @@ class _Scan:
         self._mark = mark
         self._expected = found.message_count
         self._in_batch = False
-        self._message_ends: list[int] = []
+        self._message_ends = array("Q")
         self._scanner = FrameScanner(file, header.salt, found.end, size)
 
     def run(self) -> None:
@@ -185,7 +186,7 @@ class _Scan:
         run = self._scanner.run_from(frame)
         if frame.kind == KIND_MESSAGE:
             self._expected = frame.index + len(run.ends)
-            self._message_ends += run.ends
+            self._message_ends.extend(run.ends)
         self._in_batch = not frame.flags & FLAG_LAST
         found.timestamp_ns = max(found.timestamp_ns, run.latest)
         # The mark of a frame is below it, so none of the run raises the witness above any of the run.

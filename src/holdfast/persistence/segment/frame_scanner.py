@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from holdfast.persistence.filesystem.storage import ReadableFile
 from holdfast.persistence.format.checksum import crc32c
 from holdfast.persistence.format.constants import (
-    FLAG_FIRST,
     FLAGS_SINGLE,
     FRAME_BODY_START,
     FRAME_HEADER,
@@ -45,8 +44,11 @@ _FIRST_FRAMES = 64
 """Frames that are no messages may stand before it: decisions that were carried."""
 
 
-_ALIKE = {FLAGS_SINGLE: FLAGS_SINGLE, FLAG_FIRST: 0, 0: 0}
-"""By a message's flags FIRST and LAST those of the messages behind it; the last one of a batch has none like it."""
+_ALIKE = frozenset({FLAGS_SINGLE, 0})
+"""Flags FIRST and LAST of messages that stand in runs: commits of their own, and the middle of a batch.
+
+The first of a batch stands alone: in the log of a shared queue, most batches are one message and a commit record.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Gap:
     stray_index: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as Frame
 class Run:
     """A frame, and the messages behind it that are as it is.
 
@@ -165,9 +167,8 @@ class FrameScanner:
 
         All of them are messages that are no batch, or in the middle of one. They pass the checks of :meth:`next`.
         """
-        ends, mark, timestamp = [frame.end], frame.durable_mark, frame.timestamp_ns
-        alike = _ALIKE.get(frame.flags & FLAGS_SINGLE) if frame.kind == KIND_MESSAGE else None
-        if alike is None:
+        ends, mark, timestamp, alike = [frame.end], frame.durable_mark, frame.timestamp_ns, frame.flags & FLAGS_SINGLE
+        if frame.kind != KIND_MESSAGE or alike not in _ALIKE:
             return Run(ends, mark, timestamp, timestamp)
         start = self._load(FRAME_HEADER_BYTES)
         at, self.expected, highest, earliest, latest = pass_messages(

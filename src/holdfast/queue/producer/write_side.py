@@ -143,23 +143,8 @@ class WriteSide(Upkeep):
 
     def put_once(self, payload: bytes, headers: bytes, dedup_id: str, timeout: float | None) -> int:
         """As :meth:`put`; for a message with a remembered id return that one's offset, once that is as durable."""
-        append, digest = partial(self._append, payload, headers), digest_of(dedup_id)
-        if self._capacity.is_bounded:
-            size = FRAME_HEADER_BYTES + len(headers) + len(payload)
-            return self._put_bounded(1, size, timeout, append, digest)
-        with self._append_lock:
-            if self._lifecycle.refusal is not None:  # as check() does, without the call
-                raise self._lifecycle.refusal()
-            known = self.deduplication.find(digest)
-            offset = self.deduplication.append(digest, append) if known is None else known
-        if known is not None:
-            self.confirm(known + 1)
-            return known
-        if self._policy_commits is not None:
-            self._commit(offset + 1)
-        if self._flusher.idle or self.data_available.waiting:
-            self._announce()
-        return offset
+        size = FRAME_HEADER_BYTES + len(headers) + len(payload)
+        return self._put_bounded(1, size, timeout, partial(self._append, payload, headers), digest_of(dedup_id))
 
     def put_many(
         self, payloads: Sequence[bytes], timeout: float | None, headers: Mapping[int, bytes] | None = None
