@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -32,6 +33,10 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "web"
 ORDERS = 200
 CUSTOMERS = 6
 SECONDS = 60
+CUT_OFF = re.compile(
+    r'Traceback \(most recent call last\):\n  File "<string>", line 1.{0,900}?EOFError: Ran out of input\n', re.DOTALL
+)
+"""A helper says so that is starting while its worker is killed: multiprocessing hands it what to do through a pipe."""
 
 
 class Shop:
@@ -217,7 +222,7 @@ def check(shop: Shop, offsets: list[object]) -> None:
     with PersistentQueue(shop.data / "orders", mode="read_only") as queue:
         stats = queue.stats()
         assert (stats.depth, stats.dead, stats.lost, stats.next_offset) == (0, 0, 0, ORDERS)
-    assert "Traceback" not in shop.log, shop.log
+    assert "Traceback" not in CUT_OFF.sub("", shop.log), shop.log
 
 
 def order_until_accepted(shop: Shop, number: int) -> object:
