@@ -343,6 +343,38 @@ MUTATIONS = (
         "    return kept\n",
         "options",
     ),
+    Mutation(
+        "id-of-what-was-not-appended",
+        "A put that was cut short leaves its id to the next message that is put without one.",
+        "queue/producer/write_side.py",
+        "            if self._lifecycle.refusal is not None or self.deduplication.begun is not None:\n",
+        "            if self._lifecycle.refusal is not None:\n",
+        "deduplication",
+    ),
+    Mutation(
+        "id-of-what-was-not-appended-to-a-batch",
+        "A put that was cut short leaves its id to the next batch.",
+        "queue/producer/write_side.py",
+        "        self._lifecycle.check()\n        self.deduplication.settle()\n",
+        "        self._lifecycle.check()\n",
+        "deduplication",
+    ),
+    Mutation(
+        "id-of-what-was-not-appended-to-a-file",
+        "A put that was cut short leaves its id to the batch file that is adopted next.",
+        "queue/producer/write_side.py",
+        "            self._begin_append()\n            if batch.commit_record.session:\n",
+        "            self._lifecycle.check()\n            if batch.commit_record.session:\n",
+        "deduplication",
+    ),
+    Mutation(
+        "id-of-what-was-not-appended-to-a-decision",
+        "A put that was cut short leaves its id to the transaction that is decided next.",
+        "queue/producer/write_side.py",
+        "            self._begin_append()\n            if commit_record.session:\n",
+        "            self._lifecycle.check()\n            if commit_record.session:\n",
+        "deduplication",
+    ),
     # -- Progress ----------------------------------------------------------------------------------------------------
     Mutation(
         "reclaim-before-progress",

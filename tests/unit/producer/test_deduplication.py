@@ -24,6 +24,7 @@ from holdfast import (
     StorageError,
     UsageError,
 )
+from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import DEDUP_SLOT
 from holdfast.queue.client.staging import STAGED_BYTES
 from holdfast.queue.producer.deduplication import WARNING_SECONDS
@@ -566,3 +567,50 @@ def test_ids_that_cannot_be_read_refuse_the_opening_and_leave_nothing_locked(
         opened(storage, clock)
     with opened(storage, clock) as queue:
         assert queue.put(b"again", dedup_id="first") == 0
+
+
+def put_in_transaction(queue: PersistentQueue, payload: bytes) -> None:
+    """Put one message in a transaction."""
+    with queue.transaction() as work:
+        work.put(payload)
+
+
+def put_prepared(queue: PersistentQueue, payload: bytes) -> None:
+    """Put one message in a transaction, in two steps."""
+    work = queue.transaction()
+    work.put(payload)
+    work.prepare()
+    work.commit()
+
+
+def put_of_a_client(queue: PersistentQueue, payload: bytes) -> None:
+    """Put one message as the owner does it for another process."""
+    record = CommitRecord("t", b"n" * 16, 1, 0)
+    assert handle_of(queue).require_write_side().append_requested((payload,), None, record, "") is not None
+
+
+TAKERS = {
+    "put": PersistentQueue.put,
+    "put_many": lambda queue, payload: queue.put_many([payload]),
+    "put with an id": lambda queue, payload: queue.put(payload, dedup_id="other"),
+    "a transaction": put_in_transaction,
+    "a prepared one": put_prepared,
+    "a client": put_of_a_client,
+}
+
+
+@pytest.mark.parametrize("maxsize", [0, 100], ids=["unbounded", "bounded"])
+@pytest.mark.parametrize("size", [1, 10_000], ids=["into the file", "behind the file"])
+@pytest.mark.parametrize("taker", TAKERS)
+def test_an_id_whose_message_was_not_appended_is_not_given_to_the_message_that_takes_its_offset(
+    storage: SimulatedStorage, clock: FakeClock, taker: str, size: int, maxsize: int
+) -> None:
+    """Else the same put again would return that one's offset, and the message would never be put."""
+    with opened(storage, clock, maxsize=maxsize) as queue:
+        queue.put(LARGE)
+        with refusing(storage, "write_at", ".data", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+            queue.put(b"x", dedup_id="x")
+        TAKERS[taker](queue, bytes(size))
+        assert queue.put(b"x", dedup_id="x") == 2
+        assert queue.get_many(10) == [LARGE, bytes(size), b"x"]
+        assert queue.put(b"x", dedup_id="x") == 2

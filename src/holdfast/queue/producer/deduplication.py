@@ -49,6 +49,8 @@ class Deduplication:
 
     Attributes
     ----------
+    begun : Remembered or None
+        The id of an append that was cut short, or that is under way.
     forgotten_count : int
         Ids that were forgotten before their time, because there were more than ``ids_max``.
     """
@@ -71,7 +73,7 @@ class Deduplication:
         self._ahead_ns = 0
         self._ids: dict[bytes, Remembered] = {}
         self._order: deque[Remembered] = deque()  # as they were put; ids that were put again since are there twice
-        self._begun: Remembered | None = None
+        self.begun: Remembered | None = None
         self._warned_at: float | None = None
         self.forgotten_count = 0
         latest = 0
@@ -86,6 +88,16 @@ class Deduplication:
         """Remember ids for another time from now on."""
         self._window_ns = window_ns
 
+    def settle(self) -> None:
+        """Remember the id that is begun, if its message was appended; else forget it.
+
+        Each append does this first: the message that it appends may take the offset of one that was not appended.
+        """
+        begun = self.begun
+        if begun is not None and begun.offset < self._next_offset():
+            self._remember(begun)
+        self.begun = None
+
     def find(self, digest: bytes) -> int | None:
         """Return the offset of the message that was put with an id within the window; None if there is none.
 
@@ -93,43 +105,31 @@ class Deduplication:
         """
         if not digest:
             return None
-        if self._begun is not None:
-            self._settle()
         found = self._ids.get(digest)
         if found is None or self._now_ns() - found.timestamp_ns >= self._window_ns:
             return None
         return found.offset
 
     def append(self, digest: bytes, append: Callable[[], Appended]) -> Appended:
-        """Append one message, and remember its id, if it has one; if appending fails, nothing is remembered.
+        """Append one message, and remember its id, if it has one; if appending fails, :meth:`settle` decides.
 
-        The caller has not found the id. Raises as ``append``, and StorageError if there is no space to keep ids.
+        The caller has settled, and has not found the id. Raises as ``append``, and StorageError if there is no space to
+        keep ids.
         """
         if not digest:
             return append()
         self._ring.reserve(self._kept)
-        self._begun = begun = Remembered(digest, self._next_offset(), self._now_ns())
-        try:
-            appended = append()
-        except BaseException:
-            follow_up(_NOT_YET, self._settle)
-            raise
+        self.begun = begun = Remembered(digest, self._next_offset(), self._now_ns())
+        appended = append()
         follow_up(_NOT_YET, self._remember, begun)
         return appended
 
     def keep(self) -> None:
         """Make the ids durable: the data file with their messages is about to be sealed. Raises StorageError."""
-        begun = self._begun
+        begun = self.begun
         if begun is not None and begun.offset < self._next_offset():  # else it will be the first of the next file
-            self._settle()
+            self.settle()
         self._ring.keep(self._kept)
-
-    def _settle(self) -> None:
-        """Remember the appended ids, also if the append was interrupted after its last step."""
-        begun = self._begun
-        if begun is not None and begun.offset < self._next_offset():
-            self._remember(begun)
-        self._begun = None
 
     def _remember(self, begun: Remembered) -> None:
         self._forget(begun.timestamp_ns, self._ids_max - 1)
@@ -137,7 +137,7 @@ class Deduplication:
         if self._ring.slot_count != self._ids_max:
             self._ring.resize(self._ids_max)
         self._ring.note(self._by_wall_clock(begun) if self._ahead_ns else begun)
-        self._begun = None
+        self.begun = None
 
     def _take_up(self, remembered: Remembered) -> None:
         self._ids[remembered.digest] = remembered

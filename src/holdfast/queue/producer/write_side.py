@@ -129,8 +129,8 @@ class WriteSide(Upkeep):
             size = FRAME_HEADER_BYTES + len(headers) + len(payload)
             return self._put_bounded(1, size, timeout, lambda: self._append(payload, headers))
         with self._append_lock:
-            if self._lifecycle.refusal is not None:  # as check() does, without the call
-                raise self._lifecycle.refusal()
+            if self._lifecycle.refusal is not None or self.deduplication.begun is not None:
+                self._begin_append()
             offset = self._writer.append(payload, headers)
             while offset is None:
                 self._roll()
@@ -156,7 +156,7 @@ class WriteSide(Upkeep):
             first = self._put_bounded(len(payloads), size, timeout, append)
             return range(first, first + len(payloads))
         with self._append_lock:
-            self._lifecycle.check()
+            self._begin_append()
             offsets = self._append_batch(payloads, headers)
         self._commit(offsets.stop)
         self._announce()
@@ -193,7 +193,7 @@ class WriteSide(Upkeep):
         Raises UsageError if it is an old copy of a request that was answered, or that :meth:`answer_to` answers.
         """
         with self._append_lock:
-            self._lifecycle.check()
+            self._begin_append()
             if commit_record.session:
                 self._answered.check_new(commit_record)
             append = partial(self._append_batch, payloads, headers, commit_record)
@@ -273,7 +273,7 @@ class WriteSide(Upkeep):
         Raises UsageError if it is an old copy of a request whose answer has arrived.
         """
         with self._append_lock:
-            self._lifecycle.check()
+            self._begin_append()
             earlier = self._answered.known(commit_record)
             if earlier is not None:
                 return earlier.offsets, False
@@ -315,7 +315,7 @@ class WriteSide(Upkeep):
     def adopt(self, file: File, batch: BatchSummary) -> range:
         """Make a batch file the next data file: that decides it; return its offsets."""
         with self._append_lock:
-            self._lifecycle.check()
+            self._begin_append()
             if batch.commit_record.session:
                 self._answered.check_new(batch.commit_record)
             self._writer.check_fence()
@@ -331,6 +331,11 @@ class WriteSide(Upkeep):
         return self._writer.pending_commit_records
 
     # -- Leaving a data file: under the append lock, and by calls to the queue's own files only ----------------------
+
+    def _begin_append(self) -> None:
+        """Come first in each append: raise what refuses it, and settle what an earlier one has left."""
+        self._lifecycle.check()
+        self.deduplication.settle()
 
     def _append(self, payload: bytes, headers: bytes) -> int:
         offset = self._writer.append(payload, headers)
@@ -379,7 +384,7 @@ class WriteSide(Upkeep):
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._append_lock:
-                self._lifecycle.check()
+                self._begin_append()
                 known = ids.find(digest)
                 if known is None and capacity.has_space(count, size):
                     offset = ids.append(digest, append)
