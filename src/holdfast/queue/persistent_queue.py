@@ -273,8 +273,7 @@ class PersistentQueue:
         is_plain = delay is None and not_before is None and ttl is None and dedup_id is None and order_key is None
         if is_plain and priority == 0:
             return side.put(payload, b"" if headers is None else encode_headers(headers), seconds)
-        now = self._clock.time_ns()
-        stored = encode_put(now, headers, delay, not_before, priority, ttl, dedup_id, order_key)
+        stored = encode_put(self._clock, headers, delay, not_before, priority, ttl, dedup_id, order_key)
         return side.put_once(payload, stored, dedup_id, seconds) if dedup_id else side.put(payload, stored, seconds)
 
     def put_encoded(self, payload: bytes, headers: bytes, timeout: float | None) -> int:

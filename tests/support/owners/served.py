@@ -313,7 +313,7 @@ class Client:
 
 def put(number: int, *, timeout: float | None = 0, dedup_id: str = "", synced: bool = False) -> Put:
     """Return the request of a put: the one of this number of a thread."""
-    headers = {0: encode_put(0, None, dedup_id=dedup_id)} if dedup_id else {}
+    headers = {0: encode_put(FakeClock(), None, dedup_id=dedup_id)} if dedup_id else {}
     return Put(NONCE.pack(THREAD, number), synced, dedup_id, headers, timeout)
 
 

@@ -243,9 +243,10 @@ JOINT_APPLICATIONS_MAX = 1024
 
 # -- Deduplication ---------------------------------------------------------------------------------------------------
 
+DEDUP_SLOT_BODY = struct.Struct("<4x16sQQQ")
+"""Zeros, digest of the id (BLAKE2b), number, offset of the message, when it was put (ns)."""
 DEDUP_SLOT = struct.Struct("<I4x16sQQQ")
-"""CRC-32C of what follows, started from that of the queue id, zeros, digest of the id (BLAKE2b), number, offset of the
-message, when it was put (ns)."""
+"""CRC-32C of the body, started from that of the queue id; body."""
 DEDUP_DIGEST_BYTES = 16
 """Among a million ids the odds that two share a digest are 1 to 10^26."""
 

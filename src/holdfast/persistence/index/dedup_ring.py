@@ -22,7 +22,13 @@ from holdfast.persistence.filesystem.layout import open_if_there
 from holdfast.persistence.filesystem.ring import used_slots, void_count
 from holdfast.persistence.filesystem.storage import File, Storage, storage_errors, write_whole
 from holdfast.persistence.format.checksum import crc32c
-from holdfast.persistence.format.constants import DEDUP_DIGEST_BYTES, DEDUP_SLOT, DEDUP_SLOTS_MAX, HEADER_CRC
+from holdfast.persistence.format.constants import (
+    DEDUP_DIGEST_BYTES,
+    DEDUP_SLOT,
+    DEDUP_SLOT_BODY,
+    DEDUP_SLOTS_MAX,
+    HEADER_CRC,
+)
 from holdfast.threads import log_later
 
 
@@ -55,8 +61,8 @@ class DedupRing:
     ----------
     storage : Storage
         As above.
-    exists : bool
-        Whether the file exists.
+    exists, is_named : bool
+        Whether the file exists, and whether its name is durable.
     slot_count : int
         As above, or as many as the file holds.
     """
@@ -67,7 +73,7 @@ class DedupRing:
         self._seed = crc32c(0, queue_id)
         self.slot_count = slot_count
         self.exists = False
-        self._is_named = False
+        self.is_named = False
         self._is_whole = False  # with the notes added, the file holds all ids
         self._next = 0
         self._notes: deque[Remembered] = deque(maxlen=slot_count)
@@ -87,7 +93,7 @@ class DedupRing:
             with file:
                 slot_count = file.size() // DEDUP_SLOT.size
                 found = self._decode(file, slot_count) if slot_count <= DEDUP_SLOTS_MAX else {}
-        self.exists, self._is_named = True, bool(found)
+        self.exists, self.is_named = True, bool(found)
         if slot_count > DEDUP_SLOTS_MAX:
             log_later(logging.WARNING, "%s is larger than Holdfast writes it: the ids in it are forgotten", self._path)
         elif slot_count:
@@ -116,7 +122,7 @@ class DedupRing:
         DiskFullError, StorageError
             The file could not be made.
         """
-        if not self._is_named:
+        if not self.is_named:
             with storage_errors("making room for deduplication ids", self._path):
                 self._write_anew(everything)
 
@@ -160,13 +166,13 @@ class DedupRing:
     def _write_anew(self, everything: Callable[[], list[Remembered]]) -> None:
         """Write a new file with space for all slots, and then name it. A failed attempt is repeated with a new file."""
         slots = everything()[-self.slot_count :]
-        with made_anew(self.storage, self._path, is_first=not self._is_named) as file:
+        with made_anew(self.storage, self._path, is_first=not self.is_named) as file:
             file.allocate(self.slot_count * DEDUP_SLOT.size)
             if slots:
                 write_whole(file, (b"".join(map(self._encode, range(len(slots)), slots)),), 0)
         self._notes.clear()
         self._next = len(slots)
-        self.exists = self._is_named = self._is_whole = True
+        self.exists = self.is_named = self._is_whole = True
 
     # -- Slots -------------------------------------------------------------------------------------------------------
 
@@ -175,8 +181,9 @@ class DedupRing:
         self._notes = deque(maxlen=slot_count)
 
     def _encode(self, number: int, remembered: Remembered) -> bytes:
-        slot = DEDUP_SLOT.pack(0, remembered.digest, number, remembered.offset, remembered.timestamp_ns)
-        return HEADER_CRC.pack(crc32c(self._seed, slot[HEADER_CRC.size :])) + slot[HEADER_CRC.size :]
+        digest, offset, timestamp_ns = remembered
+        body = DEDUP_SLOT_BODY.pack(digest, number, offset, timestamp_ns)
+        return HEADER_CRC.pack(crc32c(self._seed, body)) + body
 
     def _decode(self, file: File, slot_count: int) -> dict[int, Remembered]:
         """Return the entries of slots, by number, without those that are torn or damaged."""

@@ -58,14 +58,14 @@ class Put:
     ttl: Seconds | None = None
     order_key: str | None = None
 
-    def encode(self, now_ns: int) -> bytes:
+    def encode(self, clock: Clock) -> bytes:
         """Return the headers to be stored."""
         asked = (self.headers, self.delay, self.not_before, self.priority, self.ttl)
-        return encode_put(now_ns, *asked, order_key=self.order_key)
+        return encode_put(clock, *asked, order_key=self.order_key)
 
 
 def encode_put(
-    now_ns: int,
+    clock: Clock,
     headers: Mapping[str, str] | None,
     delay: Seconds | None = None,
     not_before: datetime | float | None = None,
@@ -74,7 +74,7 @@ def encode_put(
     dedup_id: str | None = None,
     order_key: str | None = None,
 ) -> bytes:
-    """Return the headers to be stored of a message that is put at ``now_ns``.
+    """Return the headers to be stored of a message that is put now; ``clock`` is read if times are asked for.
 
     Raises
     ------
@@ -92,6 +92,17 @@ def encode_put(
         raise UsageError(
             "a message has a priority or an order_key: messages of one key come in the order they were put"
         )
+    not_before_ns, expires_ns = _times(clock.time_ns(), delay, not_before, ttl) if is_timed else (0, 0)
+    id_bytes = b"" if dedup_id is None else _encoded(dedup_id, "dedup_id")
+    key_bytes = b"" if order_key is None else _encoded(order_key, "order_key")
+    options = encode_options(not_before_ns, priority, expires_ns, id_bytes, key_bytes)
+    return not_too_large(options if headers is None else options + encode_headers(headers))
+
+
+def _times(
+    now_ns: int, delay: Seconds | None, not_before: datetime | float | None, ttl: Seconds | None
+) -> tuple[int, int]:
+    """Return when a message may be delivered, and when it expires, in nanoseconds since the epoch; 0: not asked for."""
     if delay is not None and not_before is not None:
         raise UsageError("delay says how long from now, not_before says when: give one of them")
     not_before_ns = 0
@@ -104,10 +115,7 @@ def encode_put(
         expires_ns = now_ns + as_ns(ttl, "ttl")
         if expires_ns <= now_ns:
             raise UsageError(f"ttl is how long a message may wait, in seconds; not {ttl!r}")
-    id_bytes = b"" if dedup_id is None else _encoded(dedup_id, "dedup_id")
-    key_bytes = b"" if order_key is None else _encoded(order_key, "order_key")
-    options = encode_options(min(not_before_ns, _NS_MAX), priority, min(expires_ns, _NS_MAX), id_bytes, key_bytes)
-    return not_too_large(options if headers is None else options + encode_headers(headers))
+    return min(not_before_ns, _NS_MAX), min(expires_ns, _NS_MAX)
 
 
 def as_batch(payloads: Iterable[bytes | Put], clock: Clock) -> tuple[list[bytes], dict[int, bytes] | None]:
@@ -120,7 +128,7 @@ def as_batch(payloads: Iterable[bytes | Put], clock: Clock) -> tuple[list[bytes]
         if type(payload) is bytes:
             batch.append(payload)
         elif isinstance(payload, Put):
-            stored = payload.encode(clock.time_ns())
+            stored = payload.encode(clock)
             if stored:
                 headers[len(batch)] = stored
             batch.append(as_bytes(payload.payload))

@@ -40,8 +40,8 @@ class Deduplication:
         The file of the ids.
     clock : Clock
         For the window.
-    next_offset : callable
-        Returns the offset of the message that comes next.
+    writer : LogWriter
+        Knows the offset of the message that comes next.
     window_ns, ids_max : int
         How long ids are remembered, and how many.
     remembered : list of Remembered
@@ -59,14 +59,14 @@ class Deduplication:
         self,
         ring: DedupRing,
         clock: Clock,
-        next_offset: Callable[[], int],
+        writer: LogWriter,
         window_ns: int,
         ids_max: int,
         remembered: list[Remembered],
     ) -> None:
         self._ring = ring
         self._clock = clock
-        self._next_offset = next_offset
+        self._writer = writer
         self._window_ns = window_ns
         self._ids_max = ids_max
         self._wall_ns = clock.time_ns()
@@ -79,7 +79,9 @@ class Deduplication:
         latest = 0
         for each in remembered:  # if the wall clock was set back meanwhile, no id may be from the future
             latest = max(latest, min(each.timestamp_ns, self._wall_ns))
-            self._take_up(Remembered(each.digest, each.offset, latest))
+            recalled = Remembered(each.digest, each.offset, latest)
+            self._ids[each.digest] = recalled
+            self._order.append(recalled)
         # Messages of the last data file bring back ids that were forgotten early. As many as the ring holds stay until
         # the next put, which gives it its new size.
         self._forget(self._wall_ns, max(ids_max, ring.slot_count))
@@ -94,7 +96,7 @@ class Deduplication:
         Each append does this first: the message that it appends may take the offset of one that was not appended.
         """
         begun = self.begun
-        if begun is not None and begun.offset < self._next_offset():
+        if begun is not None and begun.offset < self._writer.end[2]:
             self._remember(begun)
         self.begun = None
 
@@ -118,8 +120,9 @@ class Deduplication:
         """
         if not digest:
             return append()
-        self._ring.reserve(self._kept)
-        self.begun = begun = Remembered(digest, self._next_offset(), self._now_ns())
+        if not self._ring.is_named:  # else there would be a call for every put
+            self._ring.reserve(self._kept)
+        self.begun = begun = Remembered(digest, self._writer.end[2], self._now_ns())
         appended = append()
         follow_up(_NOT_YET, self._remember, begun)
         return appended
@@ -127,21 +130,20 @@ class Deduplication:
     def keep(self) -> None:
         """Make the ids durable: the data file with their messages is about to be sealed. Raises StorageError."""
         begun = self.begun
-        if begun is not None and begun.offset < self._next_offset():  # else it will be the first of the next file
+        if begun is not None and begun.offset < self._writer.end[2]:  # else it will be the first of the next file
             self.settle()
         self._ring.keep(self._kept)
 
     def _remember(self, begun: Remembered) -> None:
-        self._forget(begun.timestamp_ns, self._ids_max - 1)
-        self._take_up(begun)
+        now_ns, order = begun.timestamp_ns, self._order
+        if len(self._ids) >= self._ids_max or (order and now_ns - order[0].timestamp_ns >= self._window_ns):
+            self._forget(now_ns, self._ids_max - 1)
+        self._ids[begun.digest] = begun
+        order.append(begun)
         if self._ring.slot_count != self._ids_max:
             self._ring.resize(self._ids_max)
         self._ring.note(self._by_wall_clock(begun) if self._ahead_ns else begun)
         self.begun = None
-
-    def _take_up(self, remembered: Remembered) -> None:
-        self._ids[remembered.digest] = remembered
-        self._order.append(remembered)
 
     def _forget(self, now_ns: int, count_max: int) -> None:
         """Forget ids whose window is over, and the oldest if there are too many."""
@@ -199,4 +201,4 @@ def open_deduplication(
     """Return the deduplication of a recovered log that ``writer`` appends to. Raises StorageError."""
     remembered = recall(files, tail, ring)
     window_ns = as_ns(settings["dedup_window"], "dedup_window")
-    return Deduplication(ring, clock, lambda: writer.end[2], window_ns, settings["dedup_max"], remembered)
+    return Deduplication(ring, clock, writer, window_ns, settings["dedup_max"], remembered)

@@ -380,13 +380,15 @@ class WriteSide(Upkeep):
     ) -> int:
         """Append once there is space; a remembered message needs none."""
         ids, capacity = self.deduplication, self._capacity
-        capacity.check_fits(count)
+        if capacity.is_bounded:
+            capacity.check_fits(count)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._append_lock:
-                self._begin_append()
+                if self._lifecycle.refusal is not None or ids.begun is not None:
+                    self._begin_append()
                 known = ids.find(digest)
-                if known is None and capacity.has_space(count, size):
+                if known is None and (not capacity.is_bounded or capacity.has_space(count, size)):
                     offset = ids.append(digest, append)
                     break
             if known is not None:
