@@ -375,6 +375,24 @@ MUTATIONS = (
         "            self._lifecycle.check()\n            if commit_record.session:\n",
         "deduplication",
     ),
+    Mutation(
+        "waking-forgotten",
+        "A thread that is interrupted between taking the next one from its list and waking it wakes it never.",
+        "queue/threads/group_commit.py",
+        "        if waiter.owed[-1].wake.locked():\n"
+        "            waiter.owed[-1].wake.release()\n"
+        "        waiter.owed.pop()\n",
+        "        waiter.owed.pop().wake.release()\n",
+        "shared syncs",
+    ),
+    Mutation(
+        "leader-without-memory",
+        "A thread that leads a shared sync, and has no memory to hand over, leaves the others waiting.",
+        "queue/threads/group_commit.py",
+        "except (Exception, KeyboardInterrupt, SystemExit) as error:",
+        "except KeyboardInterrupt as error:",
+        "shared syncs",
+    ),
     # -- Progress ----------------------------------------------------------------------------------------------------
     Mutation(
         "reclaim-before-progress",

@@ -288,6 +288,7 @@ SUITES = (
         "tests/crash/prefixes/test_options_every_prefix.py",
         "tests/crash/prefixes/test_deduplication_survives.py",
     ),
+    _tests("shared syncs", "tests/unit/threads/test_group_commit.py"),
     _tests("deduplication", "tests/unit/producer/test_deduplication.py"),
     _tests("sessions", "tests/crash/prefixes/test_deliveries_of_sessions_every_prefix.py"),
     _tests("held syncs", "tests/crash/prefixes/test_two_threads_on_one_file.py"),

@@ -85,8 +85,9 @@ class _Watch:
     With a point, only the functions of its name are traced opcode by opcode, which takes less time.
     """
 
-    def __init__(self, point: Point | None) -> None:
+    def __init__(self, point: Point | None, error: type[BaseException] = KeyboardInterrupt) -> None:
         self._point = point
+        self._error = error
         self._function = None if point is None else point.function
         self._counts: Counter[str] = Counter()
         self._open = 0  # the number of an opcode that does not look by itself, and may come to call something
@@ -105,7 +106,7 @@ class _Watch:
             elif self._is_there(_where(frame)):
                 self.is_reached = True
                 if self._point.kind is not Kind.DELIVERED:
-                    raise KeyboardInterrupt
+                    raise self._error
                 sys.settrace(None)  # else this function would be where the interpreter looks next, behind a yield too
                 for _ in self._pending:
                     return None
@@ -199,27 +200,31 @@ def points_of(call: Callable[[], object]) -> list[Point]:
     return watch.points
 
 
-def interrupted(call: Callable[[], object], point: Point) -> BaseException | None:
+def interrupted(
+    call: Callable[[], object], point: Point, error: type[BaseException] = KeyboardInterrupt
+) -> BaseException | None:
     """Make a call, interrupt it at a point, and return what came out; None: it did not come so far.
+
+    ``error``: what is raised there, MemoryError for example; CPython itself delivers nothing but Ctrl-C.
 
     Where it was interrupted so late that it has returned, that is an interruption behind it. Who holds on to what comes
     out is as one who handles it: the frames of the call are there still. Python's own ``Condition.wait``, by which it
     starts threads, makes a RuntimeError of an interruption; that counts as one.
     """
     assert callable(signal.getsignal(signal.SIGINT)), "Ctrl-C does nothing here"  # Spark has a handler of its own
-    watch, before = _Watch(point), sys.gettrace()
+    watch, before = _Watch(point, error), sys.gettrace()
     try:
         try:
             trace_opcodes(watch)
             call()
         finally:
             sys.settrace(before)  # delivers what is pending still
-    except (KeyboardInterrupt, HoldfastError) as error:
-        return error
-    except RuntimeError as error:
-        if not isinstance(error.__context__, KeyboardInterrupt) or "release unlocked lock" not in str(error):
+    except (KeyboardInterrupt, HoldfastError, error) as raised:
+        return raised
+    except RuntimeError as raised:
+        if not isinstance(raised.__context__, KeyboardInterrupt) or "release unlocked lock" not in str(raised):
             raise
-        return error
+        return raised
     return KeyboardInterrupt() if watch.is_reached else None
 
 

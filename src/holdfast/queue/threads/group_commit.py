@@ -69,7 +69,7 @@ class GroupCommit:
             while not waiter.has_left:  # a leader that left without handing over would stop all others for ever
                 try:
                     self._leave(waiter)
-                except KeyboardInterrupt as error:
+                except (Exception, KeyboardInterrupt, SystemExit) as error:  # of a signal's handler, or memory is short
                     interruption = error
             if interruption is not None:
                 raise interruption
@@ -109,20 +109,21 @@ class GroupCommit:
         """Make the next one lead. All is worked out first; nothing interrupts the assignments behind it."""
         done = [other for other in self._waiters if other.ticket <= self._durable]
         left = [other for other in self._waiters if other.ticket > self._durable]
-        if left:
-            following = left[0]
-            following.leads = True
-            following.owed = [*waiter.owed, *done]
-            waiter.owed = [following]
-            self._waiters = left[1:]
+        owed, first, rest = [*waiter.owed, *done], left[:1], left[1:]
+        if first:
+            following = first[0]
+            following.leads, following.owed = True, owed
+            waiter.owed = first
         else:
-            waiter.owed = [*waiter.owed, *done]
-            self._waiters = left
+            waiter.owed = owed
             self._has_leader = False
+        self._waiters = rest
         waiter.leads = False
 
 
 def _wake(waiter: _Waiter) -> None:
-    """Wake those whom ``waiter`` owes it."""
+    """Wake those whom ``waiter`` owes it; one may be woken twice if this was interrupted, and looks again."""
     while waiter.owed:
-        waiter.owed.pop().wake.release()
+        if waiter.owed[-1].wake.locked():
+            waiter.owed[-1].wake.release()
+        waiter.owed.pop()
