@@ -26,12 +26,13 @@ from holdfast import (
 )
 from holdfast.persistence.format.commit_record import CommitRecord
 from holdfast.persistence.format.constants import DEDUP_SLOT
+from holdfast.persistence.index.dedup_ring import Remembered
 from holdfast.queue.client.staging import STAGED_BYTES
 from holdfast.queue.producer.deduplication import WARNING_SECONDS
 from support.builders.clocks import FakeClock
 from support.builders.handles import handle_of
 from support.builders.settings import change_settings
-from support.processes.interruptions import interrupt
+from support.processes.interruptions import Kind, Point, interrupt, interrupted, points_of
 from support.processes.log_handlers import messages_said, text_said
 from support.processes.threads import Threads
 from support.storages.faults import FaultPlan
@@ -614,3 +615,53 @@ def test_an_id_whose_message_was_not_appended_is_not_given_to_the_message_that_t
         assert queue.put(b"x", dedup_id="x") == 2
         assert queue.get_many(10) == [LARGE, bytes(size), b"x"]
         assert queue.put(b"x", dedup_id="x") == 2
+
+
+class FullMemory(dict[bytes, Remembered]):
+    """A dict that finds no memory to grow."""
+
+    def __setitem__(self, key: bytes, value: Remembered) -> None:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_no_put_without_an_id_waits_for_an_id_that_cannot_be_remembered(
+    storage: SimulatedStorage, clock: FakeClock, taker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message is in the log, and its id will be remembered: with the next one, or by the next opening."""
+    with opened(storage, clock) as queue:
+        ids = handle_of(queue).require_write_side().deduplication
+        with monkeypatch.context() as patched:
+            patched.setattr(ids, "_ids", FullMemory())
+            assert queue.put(b"x", dedup_id="x") == 0
+            if taker == "put with an id":
+                with pytest.raises(MemoryError):
+                    TAKERS[taker](queue, b"other")
+            else:
+                TAKERS[taker](queue, b"other")
+        assert queue.put(b"x", dedup_id="x") == 0
+
+
+def points_of_a_put() -> list[Point]:
+    """Return the points inside of :meth:`Deduplication._remember`."""
+    storage = SimulatedStorage()
+    with opened(storage, FakeClock(), dedup_max=3) as queue:
+        points = points_of(lambda: queue.put(b"", dedup_id="x"))
+    kinds = (Kind.DELIVERED, Kind.REFUSED)
+    return [point for point in points if "Deduplication._remember" in point.where and point.kind in kinds]
+
+
+@pytest.mark.parametrize("point", points_of_a_put())
+def test_a_put_that_is_interrupted_while_it_is_remembered_forgets_no_other_id(
+    storage: SimulatedStorage, clock: FakeClock, point: Point
+) -> None:
+    """It makes space for itself once, when the most ids are remembered that are kept."""
+    with opened(storage, clock, dedup_max=3) as queue:
+        for number in range(3):
+            queue.put(b"", dedup_id=f"{number}")
+        assert interrupted(lambda: queue.put(b"", dedup_id="x"), point) is not None
+        assert [queue.put(b"", dedup_id=each) for each in ("x", "1", "2")] == [3, 1, 2]
+        killed = storage.crash_keeping_all()
+    for left in (storage, killed):
+        with opened(left, clock, dedup_max=3) as queue:
+            assert [queue.put(b"", dedup_id=each) for each in ("x", "1", "2")] == [3, 1, 2]

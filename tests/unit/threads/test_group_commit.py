@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+from contextlib import suppress
+
 import pytest
 
 from holdfast.queue.threads import group_commit
@@ -42,7 +46,6 @@ def test_one_that_is_interrupted_while_it_lines_up_is_not_waited_for() -> None:
     assert not commits._enter(waiter)
     assert not commits._enter(waiter), "it lines up once"
     commits._leave(waiter)
-    assert waiter.has_left
     assert commits._waiters == []
 
 
@@ -77,6 +80,10 @@ class Leading(GroupCommit):
         assert {*self._waiters, *self.debts} <= awake | behind
 
 
+class TimeIsUp(BaseException):
+    """What the handler of a signal raises: no Exception, as what some test runners and libraries raise."""
+
+
 ALLOCATES = ("BUILD_LIST", "LIST_EXTEND", "LIST_APPEND", "MAKE_FUNCTION", "BUILD_SLICE", "BINARY_S", "GET_ITER")
 
 
@@ -92,7 +99,10 @@ def points_of_a_leader() -> list[tuple[Point, type[BaseException]]]:
     leading = Leading()
     points = points_of(lambda: leading.wait(7))
     return [
-        (point, error) for error in (KeyboardInterrupt, MemoryError) for point in points if is_possible(point, error)
+        (point, error)
+        for error in (KeyboardInterrupt, MemoryError, TimeIsUp)
+        for point in points
+        if is_possible(point, error)
     ]
 
 
@@ -105,3 +115,32 @@ def test_a_leader_that_is_interrupted_anywhere_leaves_no_thread_that_waits_for_e
     with guarded():
         assert interrupted(lambda: leading.wait(7), point, error) is not None
         leading.check()
+
+
+def test_a_thread_that_is_woken_twice_is_woken_once() -> None:
+    """Its waking may have been interrupted behind the call that did it."""
+    waiter, woken, asleep = (group_commit._Waiter(ticket) for ticket in (1, 2, 3))
+    woken.wake.release()
+    waiter.owed = [asleep, woken]
+    group_commit._wake(waiter)
+    assert waiter.owed == []
+    assert not woken.wake.locked()
+    assert not asleep.wake.locked()
+
+
+@pytest.mark.parametrize("left", range(1, 40))
+def test_a_leader_whose_stack_is_full_hands_over(threads: Threads, left: int) -> None:
+    """It gets a RecursionError, if anything, and all others go on."""
+    commits = GroupCommit(lambda: 7)
+
+    def down(frames: int) -> None:
+        if frames:
+            down(frames - 1)
+        else:
+            commits.wait(7)
+
+    with guarded(), suppress(RecursionError):
+        down(sys.getrecursionlimit() - len(inspect.stack(0)) - left)
+    threads.start(lambda: commits.wait(7))
+    threads.join()
+    assert not commits._has_leader

@@ -51,9 +51,10 @@ class Capacity:
 
     def change(self, maxsize: int, max_bytes: int | None) -> None:
         """Set other bounds; waiting producers check again."""
+        is_bounded = bool(maxsize) or max_bytes is not None  # worked out first: nothing interrupts the assignments
         self.maxsize = maxsize
         self.max_bytes = max_bytes
-        self.is_bounded = bool(maxsize) or max_bytes is not None
+        self.is_bounded = is_bounded
         self.space_available.notify()
 
     def check_fits(self, count: int) -> None:

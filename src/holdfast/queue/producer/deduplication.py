@@ -90,15 +90,10 @@ class Deduplication:
         """Remember ids for another time from now on."""
         self._window_ns = window_ns
 
-    def settle(self) -> None:
-        """Remember the id that is begun, if its message was appended; else forget it.
-
-        Each append does this first: the message that it appends may take the offset of one that was not appended.
-        """
-        begun = self.begun
-        if begun is not None and begun.offset < self._writer.end[2]:
-            self._remember(begun)
-        self.begun = None
+    def forget_unappended(self) -> None:
+        """Forget the id that is begun, unless its message was appended: another one may take the offset now."""
+        if self.begun is not None and self.begun.offset >= self._writer.end[2]:
+            self.begun = None
 
     def find(self, digest: bytes) -> int | None:
         """Return the offset of the message that was put with an id within the window; None if there is none.
@@ -107,16 +102,17 @@ class Deduplication:
         """
         if not digest:
             return None
+        if self.begun is not None:
+            self._remember(self.begun)
         found = self._ids.get(digest)
         if found is None or self._now_ns() - found.timestamp_ns >= self._window_ns:
             return None
         return found.offset
 
     def append(self, digest: bytes, append: Callable[[], Appended]) -> Appended:
-        """Append one message, and remember its id, if it has one; if appending fails, :meth:`settle` decides.
+        """Append one message, and remember its id, if it has one. If appending fails, it stays begun.
 
-        The caller has settled, and has not found the id. Raises as ``append``, and StorageError if there is no space to
-        keep ids.
+        The caller has not found the id. Raises as ``append``, and StorageError if there is no space to keep ids.
         """
         if not digest:
             return append()
@@ -131,15 +127,18 @@ class Deduplication:
         """Make the ids durable: the data file with their messages is about to be sealed. Raises StorageError."""
         begun = self.begun
         if begun is not None and begun.offset < self._writer.end[2]:  # else it will be the first of the next file
-            self.settle()
+            self._remember(begun)
         self._ring.keep(self._kept)
 
     def _remember(self, begun: Remembered) -> None:
         now_ns, order = begun.timestamp_ns, self._order
-        if len(self._ids) >= self._ids_max or (order and now_ns - order[0].timestamp_ns >= self._window_ns):
-            self._forget(now_ns, self._ids_max - 1)
+        if order and order[-1] is begun:  # this was interrupted: it has made space, and the ring may have it by now
+            self._ring.renew()
+        else:
+            if len(self._ids) >= self._ids_max or (order and now_ns - order[0].timestamp_ns >= self._window_ns):
+                self._forget(now_ns, self._ids_max - 1)
+            order.append(begun)
         self._ids[begun.digest] = begun
-        order.append(begun)
         if self._ring.slot_count != self._ids_max:
             self._ring.resize(self._ids_max)
         self._ring.note(self._by_wall_clock(begun) if self._ahead_ns else begun)

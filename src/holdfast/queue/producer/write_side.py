@@ -333,9 +333,9 @@ class WriteSide(Upkeep):
     # -- Leaving a data file: under the append lock, and by calls to the queue's own files only ----------------------
 
     def _begin_append(self) -> None:
-        """Come first in each append: raise what refuses it, and settle what an earlier one has left."""
+        """Come first in each append: raise what refuses it, and forget the id of one that did not happen."""
         self._lifecycle.check()
-        self.deduplication.settle()
+        self.deduplication.forget_unappended()
 
     def _append(self, payload: bytes, headers: bytes) -> int:
         offset = self._writer.append(payload, headers)

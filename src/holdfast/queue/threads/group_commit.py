@@ -21,12 +21,11 @@ from holdfast.errors import CommitUnknownError, HoldfastError
 class _Waiter:
     """A thread that waits for another thread's sync, or for its turn to lead."""
 
-    __slots__ = ("has_left", "leads", "owed", "ticket", "wake")
+    __slots__ = ("leads", "owed", "ticket", "wake")
 
     def __init__(self, ticket: int) -> None:
         self.ticket = ticket
         self.leads = False
-        self.has_left = False
         self.owed: list[_Waiter] = []
         self.wake = threading.Lock()
         self.wake.acquire()
@@ -66,10 +65,13 @@ class GroupCommit:
                     waiter.wake.acquire()
         finally:
             interruption: BaseException | None = None
-            while not waiter.has_left:  # a leader that left without handing over would stop all others for ever
+            has_left = False
+            while not has_left:  # a leader that left without handing over would stop all others for ever
                 try:
                     self._leave(waiter)
-                except (Exception, KeyboardInterrupt, SystemExit) as error:  # of a signal's handler, or memory is short
+                    _wake(waiter)
+                    has_left = True
+                except BaseException as error:  # of a signal's handler, which may raise anything, or memory is short
                     interruption = error
             if interruption is not None:
                 raise interruption
@@ -96,29 +98,33 @@ class GroupCommit:
             self._failure = self._failure or error
 
     def _leave(self, waiter: _Waiter) -> None:
-        """Stop waiting; a leader hands over to the next one and to those who are done, on every path."""
+        """Stop waiting; a leader hands over to the next one and to those who are done, on every path.
+
+        This calls no function of ours, nor does :func:`_wake`: a stack that was not too deep for lining up is not for
+        these. All is worked out first, and nothing interrupts the assignments behind it.
+        """
         with self._lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            if waiter.leads:
-                self._hand_over(waiter)
-        _wake(waiter)
-        waiter.has_left = True
-
-    def _hand_over(self, waiter: _Waiter) -> None:
-        """Make the next one lead. All is worked out first; nothing interrupts the assignments behind it."""
-        done = [other for other in self._waiters if other.ticket <= self._durable]
-        left = [other for other in self._waiters if other.ticket > self._durable]
-        owed, first, rest = [*waiter.owed, *done], left[:1], left[1:]
-        if first:
-            following = first[0]
-            following.leads, following.owed = True, owed
-            waiter.owed = first
-        else:
-            waiter.owed = owed
-            self._has_leader = False
-        self._waiters = rest
-        waiter.leads = False
+            if not waiter.leads:
+                return
+            owed = list(waiter.owed)
+            first: list[_Waiter] = []
+            rest: list[_Waiter] = []
+            for other in self._waiters:  # a comprehension would be a function
+                if other.ticket <= self._durable:
+                    owed.append(other)
+                else:
+                    (rest if first else first).append(other)
+            if first:
+                following = first[0]
+                following.leads, following.owed = True, owed
+                waiter.owed = first
+            else:
+                waiter.owed = owed
+                self._has_leader = False
+            self._waiters = rest
+            waiter.leads = False
 
 
 def _wake(waiter: _Waiter) -> None:
