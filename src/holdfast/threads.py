@@ -61,15 +61,16 @@ def start_thread(work: Work, name: str, end: Work | None = None) -> threading.Th
         try:
             work()
         finally:
-            _starter.ends.pop(thread, None)
+            _starter.ends.pop(threading.current_thread(), None)
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    if end is not None:
-        _starter.ends[thread] = end
+    thread: threading.Thread | None = None
     try:
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        if end is not None:
+            _starter.ends[thread] = end
         thread.start()
     except BaseException as error:
-        if not thread.is_alive():
+        if thread is not None and not thread.is_alive():
             _starter.ends.pop(thread, None)
         if not isinstance(error, RuntimeError | MemoryError):
             raise

@@ -3,12 +3,13 @@
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from holdfast import DeliveryBatch, Empty, PersistentQueue
 from support.builders.handles import handle_of
-from support.processes.threads import Threads, wait_until
+from support.processes.threads import Threads, is_waiting, wait_until
 
 
 @pytest.fixture
@@ -90,3 +91,19 @@ def test_many_waiters_share_what_runs_out(orders: PersistentQueue, threads: Thre
         assert sorted(found) == sorted(each.payload for each in held)
         with pytest.raises(Empty):
             orders.receive(timeout=0)
+
+
+def test_a_taker_that_nothing_has_woken_finds_the_message_soon(
+    tmp_path: Path, threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that put it was interrupted before it could say so."""
+    with PersistentQueue(tmp_path / "q", mode="exclusive") as queue:
+        taken: list[bytes] = []
+        taker = threads.start(lambda: taken.append(queue.get()))
+        wait_until(lambda: is_waiting(taker))
+        with monkeypatch.context() as patched:
+            patched.setattr(handle_of(queue).require_write_side(), "_tell", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                queue.put(b"x")
+        threads.join(10)
+        assert taken == [b"x"]

@@ -500,7 +500,7 @@ def test_a_failed_sync_is_told_to_all_of_its_round_and_to_the_owner_once(served:
     """The queue is poisoned: another owner has to open it. The answers come first."""
     client.put(1, b"0")
     told: list[int] = []
-    served.machine.on_poisoned = lambda: told.append(len(served.machine._answers))
+    served.machine.on_poisoned = lambda: told.append(len(served.machine._answers)) is None
     other = served.connect()
     first, second = client.send(put(2), [b"a"]), other.send(put(3), [b"b"])
     with refusing(served.disk, "sync", ".data"):

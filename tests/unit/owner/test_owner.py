@@ -22,6 +22,7 @@ from holdfast.queue.owner.owned_queue import Committing
 from holdfast.queue.owner.owner import Owner
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.protocol.messages import Arrived, Done, Offsets, Put, Resume, Settle, Take, Taken
+from support.processes.thread_starts import no_threads
 from support.processes.threads import wait_until
 
 
@@ -116,6 +117,20 @@ def test_poison_and_a_lost_lock_are_told_once_and_in_another_thread(
     assert heard.acquire(timeout=30)
     assert not heard.acquire(blocking=False)
     assert threading.current_thread() not in threads
+
+
+def test_poison_that_no_thread_can_be_started_for_is_told_later(queue: PersistentQueue) -> None:
+    """Else the owner would stay, and serve nobody."""
+    owner, heard = owner_of(queue), threading.Semaphore(0)
+    owner.on_poisoned = owner.on_displaced = heard.release
+    with no_threads():
+        assert not owner._poisoned()
+        assert not owner._displaced()
+    assert not heard.acquire(blocking=False)
+    assert owner._poisoned()
+    assert owner._displaced()
+    assert heard.acquire(timeout=30)
+    assert heard.acquire(timeout=30)
 
 
 def test_an_owner_that_cannot_look_for_itself_says_so(

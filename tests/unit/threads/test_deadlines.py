@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from holdfast.queue.threads.deadlines import Deadlines
 from holdfast.queue.transactions.transaction_state import State
 from support.builders.clocks import FakeClock
@@ -52,3 +54,24 @@ def test_a_transaction_whose_verb_is_under_way_is_left_to_it() -> None:
         jobs.clock.advance(10)
         assert done.expire()
         assert done.state is State.COMMITTED
+
+
+def test_what_is_interrupted_is_called_again() -> None:
+    """A transaction whose time is over, and that no thread ends, would keep its messages for ever."""
+    clock = FakeClock()
+    deadlines = Deadlines(clock)
+    answers: list[BaseException | bool] = [KeyboardInterrupt(), True]
+
+    def expire() -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    deadlines.add(clock.monotonic(), expire)
+    with pytest.raises(KeyboardInterrupt):
+        deadlines.expire_due()
+    clock.advance(deadlines.seconds_left() or 0)
+    deadlines.expire_due()
+    assert answers == []
+    assert deadlines.seconds_left() is None

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import FlushPolicy, PersistentQueue
 from holdfast.clock import SystemClock
-from holdfast.errors import PoisonedError
+from holdfast.errors import DiskFullError, PoisonedError
 from holdfast.queue.producer import upkeep
 from holdfast.queue.threads import flusher
 from holdfast.queue.threads.flusher import Flusher
@@ -170,3 +170,55 @@ def test_what_a_queue_syncs_by_time_is_synced_after_its_threads_have_ended(
             wait_until(lambda books=books: books._positions.unsynced_count == 0)  # type: ignore[misc]
             assert books._flusher is not None
             wait_until(lambda books=books: side._flusher._thread is books._flusher._thread is None)  # type: ignore[misc]
+
+
+def test_a_failure_that_passes_is_tried_again_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was put is synced in time from then on, though no other put kicks."""
+    monkeypatch.setattr(flusher, "TROUBLE_SECONDS", 0.001)
+    outcomes: list[bool | Exception] = [
+        DiskFullError("no space"),
+        DiskFullError("no space"),
+        MemoryError(),
+        True,
+        False,
+    ]
+    ticked: list[object] = []
+
+    def tick() -> bool:
+        ticked.append(outcome := outcomes[len(ticked)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    background = Flusher(tick, tick, 0.0001, SystemClock())
+    background.kick()
+    wait_until(lambda: ticked == outcomes)
+    background.stop()
+    assert text_said(caplog).count("no space") == 1
+
+
+def test_a_thread_that_finds_no_memory_to_wait_with_is_replaced_by_the_next_kick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else nothing would be synced in time any more."""
+    failures = [MemoryError()]
+
+    class Clock(SystemClock):
+        def wait(self, event: threading.Event, seconds: float | None) -> bool:
+            if failures:
+                raise failures.pop()
+            return super().wait(event, seconds)
+
+    ticks = Ticks()
+    background = Flusher(ticks, ticks, 0.0001, Clock())
+    unhandled: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", unhandled.append)
+    background.kick()
+    wait_until(lambda: len(unhandled) == 1)
+    assert background._thread is None
+    assert background.idle
+    background.kick()
+    wait_until(lambda: ticks.count == 1)
+    background.stop()

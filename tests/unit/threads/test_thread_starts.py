@@ -4,6 +4,7 @@ import ast
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -187,3 +188,16 @@ def test_threads_are_started_in_one_place() -> None:
         if (getattr(node.func, "attr", None) or getattr(node.func, "id", None)) in STARTERS
     ]
     assert not found
+
+
+def test_a_thread_that_there_is_no_memory_for_is_as_one_that_cannot_be_started(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who asks for one does without."""
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Thread", Mock(side_effect=MemoryError))
+        assert start_thread(print, "holdfast-test", end=lambda: None) is None
+    assert "holdfast-test: no thread can be started" in text_said(caplog)
+    thread = start_thread(lambda: None, "holdfast-test")
+    join_thread(thread)
+    assert thread is not None

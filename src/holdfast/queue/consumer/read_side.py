@@ -58,11 +58,9 @@ MakeVote = Callable[[tuple[Run, ...]], Vote]
 _PURGE_COUNT = 100_000
 """Messages that one step of a purge finishes: takers beside it wait for a step at the most."""
 
-_SLEEP_SECONDS_MAX = 3600.0
-"""Far below what the operating system takes: a message may be delayed for centuries."""
-
-_CLOCK_SECONDS = 1.0
-"""A time of the wall clock may come sooner than it seems, where the clock is set forward: so late is that noticed."""
+_SLEEP_SECONDS_MAX = 1.0
+"""So late is noticed what wakes no taker: the wall clock was set forward, or a thread was interrupted between putting
+or giving back a message and saying so."""
 
 _SOONER_SECONDS = 0.001
 
@@ -345,7 +343,7 @@ class ReadSide:
         waits.append(self._draining.seconds_left())
         now = self._time_ns()
         due_ns = self.pausing.until_ns if self.pausing.is_paused else self._dispatcher.deferred.next_due_ns
-        waits.append(None if due_ns is None else min(max(0, due_ns - now) / 1e9, _CLOCK_SECONDS))
+        waits.append(None if due_ns is None else max(0, due_ns - now) / 1e9)
         return min(wait for wait in waits if wait is not None)
 
     def _may_go_on(self, seconds: float) -> bool:

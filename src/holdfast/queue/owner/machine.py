@@ -110,8 +110,8 @@ class Machine:
     waker : callable or None
         Returns a new object that wakes the thread; set by the owner once the thread is there.
     on_poisoned : callable or None
-        Called once, in the thread of the machine, if the queue can be used no more until another owner opens it: in the
-        round whose answers say so. It has to return at once.
+        Called in the thread of the machine if the queue can be used no more until another owner opens it: in the round
+        whose answers say so, and in the next ones until it returns True. It has to return at once.
     on_sweep : callable
         Called in the same thread about once a second.
     """
@@ -120,7 +120,7 @@ class Machine:
         self._queue = queue
         self._sessions = ConnectedSessions(sessions, epoch, queue.handle.path)
         self.waker: Callable[[], Wake] | None = None
-        self.on_poisoned: Callable[[], object] | None = None
+        self.on_poisoned: Callable[[], bool] | None = None
         self.on_sweep: Callable[[], object] = lambda: None
         self._is_poisoned = False
         self._wakes: dict[Notifier, Wake] = {}
@@ -204,9 +204,8 @@ class Machine:
             self._settle_puts()
         if now >= self._sweep_due:
             self._sweep(now)
-        if self._is_poisoned and self.on_poisoned is not None:
-            call, self.on_poisoned = self.on_poisoned, None
-            call()
+        if self._is_poisoned and self.on_poisoned is not None and self.on_poisoned():
+            self.on_poisoned = None
         answers, self._answers = self._answers, []
         return answers
 

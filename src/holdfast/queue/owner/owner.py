@@ -194,19 +194,22 @@ class Owner:
         for side in self.queue.groups:
             side.wake()
 
-    def _poisoned(self) -> None:
-        """Have it heard of, outside of the loop's thread: that one answers what it has, and cannot wait for itself."""
-        call, self.on_poisoned = self.on_poisoned, None
-        if call is not None:
-            start_thread(call, "holdfast-poisoned")
+    def _poisoned(self) -> bool:
+        """Have it heard of, outside of the loop's thread: that one answers what it has, and cannot wait for itself.
+
+        Returns whether there was a thread for it; if not, it is tried again.
+        """
+        if self.on_poisoned is not None and start_thread(self.on_poisoned, "holdfast-poisoned") is None:
+            return False
+        self.on_poisoned = None
+        return True
 
     def _displaced(self) -> bool:
-        """Have the same heard of an owner that has not failed; return whether there was a thread for it."""
-        call, self.on_displaced = self.on_displaced, None
-        if call is None or start_thread(call, "holdfast-displaced") is not None:
-            return True
-        self.on_displaced = call
-        return False
+        """Have the same heard of an owner that has not failed; returns as :meth:`_poisoned`."""
+        if self.on_displaced is not None and start_thread(self.on_displaced, "holdfast-displaced") is None:
+            return False
+        self.on_displaced = None
+        return True
 
     def _hand_over(self, heir: int) -> None:
         """Let a session be the next owner; raises UsageError if it does not live, and RetryableError."""

@@ -422,14 +422,20 @@ class WriteSide(Upkeep):
 
     def _count_commit(self, commits_max: int, commit_count: int = 1) -> None:
         """Count commits, and sync all that was appended once there are so many: others may have counted before."""
-        with self._append_lock:
-            ticket = self._writer.end[2]
-            self._unsynced_commits += commit_count
-            due = self._unsynced_commits >= commits_max
-            if due:
-                self._unsynced_commits, self._due = 0, max(self._due, ticket)
-        if due:
-            self._commits.wait(ticket)
+        is_due = False
+        try:
+            with self._append_lock:
+                ticket = self._writer.end[2]
+                self._unsynced_commits += commit_count
+                is_due = self._unsynced_commits >= commits_max
+                if is_due:
+                    self._unsynced_commits, self._due = 0, max(self._due, ticket)
+            if is_due:
+                self._commits.wait(ticket)
+        except BaseException:
+            if is_due:  # the next commit syncs for these
+                self._unsynced_commits = commits_max
+            raise
 
     def flush(self) -> None:
         """Sync everything put so far, under any policy. Raises PoisonedError if some of it may not be on the disk."""

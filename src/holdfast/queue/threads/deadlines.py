@@ -43,5 +43,7 @@ class Deadlines:
         """Call the callbacks that are due now."""
         now = self._monotonic()
         for expire, when in list(self.pending.items()):
-            if when <= now and self.pending.pop(expire, None) is not None and not expire():
-                self.pending[expire] = now + _BUSY_SECONDS
+            if when <= now and expire in self.pending:
+                self.pending[expire] = now + _BUSY_SECONDS  # first: if this is interrupted, it is called again
+                if expire():
+                    self.discard(expire)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError
+from holdfast.errors import CommitUnknownError, HoldfastError, PoisonedError
 from holdfast.queue.threads import poller
 from holdfast.queue.threads.notifier import Flag
 from holdfast.threads import join_thread, start_thread
@@ -21,6 +21,9 @@ logger = logging.getLogger("holdfast")
 LINGER_SECONDS = 2.0
 """How long the thread waits for the next kick before it ends: whoever puts more often than that starts none."""
 
+
+TROUBLE_SECONDS = 1.0
+"""How long to wait after a failure, of the disk or of memory: it may pass."""
 
 _SOON_SECONDS = 0.0005
 """From the first kick to the first call: what it publishes, an idle consumer in another process waits for."""
@@ -32,8 +35,8 @@ class Flusher:
     Parameters
     ----------
     tick : callable
-        Does due work; returns whether to call again. Raises HoldfastError if the side is broken: the next call of the
-        application finds that too.
+        Does due work; returns whether to call again. What it raises is tried again, unless the side is poisoned: the
+        next call of the application finds that too.
     flush : callable
         Does the work of ``tick`` at once, for the caller of :meth:`kick` if no thread can be started. Raises as
         ``tick``.
@@ -100,22 +103,35 @@ class Flusher:
         self._kicked.set()
 
     def _run(self) -> None:
-        while self._is_own() and self._is_wanted():
-            pause = min(_SOON_SECONDS, self._interval)
-            while not self._clock.wait(self._stopped, pause):
-                pause = self._interval
-                self.idle = True  # before looking: a commit from here on kicks again
-                try:
-                    busy = self._tick()
-                except HoldfastError as error:
-                    logger.error("background flush failed: %s", error)
+        try:
+            while self._is_own() and self._is_wanted():
+                self._work()
+        except (PoisonedError, CommitUnknownError) as error:
+            logger.error("background flush failed: %s", error)
+        except BaseException:  # no memory to wait with: the next kick starts another thread
+            if self._is_own():
+                self._thread = None
+            self.idle = True
+            raise
+
+    def _work(self) -> None:
+        """Call ``tick`` until nothing is left to do; if it fails, unflushed commits keep waiting for the next time."""
+        pause, said = min(_SOON_SECONDS, self._interval), ""
+        while not self._clock.wait(self._stopped, pause):
+            pause = self._interval
+            self.idle = True  # before looking: a commit from here on kicks again
+            try:
+                if not self._tick():
                     return
-                except Exception:  # memory, or a bug: unflushed commits keep waiting
-                    logger.exception("background flush failed, and is tried again")
-                    busy = True
-                if not busy:
-                    break
-                self.idle = False
+                said = ""
+            except (PoisonedError, CommitUnknownError):
+                raise
+            except Exception as error:  # of the disk, of memory, or a bug
+                pause = max(self._interval, TROUBLE_SECONDS)
+                if said != str(error):
+                    said, is_known = str(error), isinstance(error, HoldfastError)
+                    logger.error("background flush failed, and is tried again: %s", error, exc_info=not is_known)
+            self.idle = False
 
     def _is_own(self) -> bool:
         """Whether this is the thread; an interruption of its start may have hidden it from :meth:`kick`."""

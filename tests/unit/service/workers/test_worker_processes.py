@@ -21,6 +21,7 @@ from holdfast.service.workers.job import Job
 from holdfast.service.workers.processes import worker_main
 from holdfast.service.workers.processes.worker_pool import WorkerPool
 from holdfast.service.workers.processes.worker_process import WorkerProcess
+from holdfast.service.workers.settlement import NACK
 from support.processes.children import child
 from support.processes.threads import Threads, wait_until
 from support.service.consumers import SECONDS, lives, run_until_finished, running
@@ -190,6 +191,33 @@ def test_several_consumers_share_as_many_processes_as_the_command_line_says(
     service.workers.run(SECONDS, 1)
     assert done(journal) == list(range(20))
     assert len({words[2] for words in noted(journal)}) == 1
+
+
+def test_no_message_gets_the_answer_to_the_one_before(
+    service: QueueService, tasks: Tasks, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that found no memory to read an answer with has left it in the pipe."""
+    tasks.put_many([Task(0), Task(1, "raise")])
+    first, second = tasks.raw.receive(timeout=0), tasks.raw.receive(timeout=0)
+    pool = WorkerPool([Job(tasks.name, handle, False, None, tasks.codec)], 1)
+    try:
+        with monkeypatch.context() as patched:
+            really = WorkerProcess._answer
+
+            def answer(process: WorkerProcess, when: str) -> object:
+                if when.startswith("while"):
+                    raise MemoryError
+                return really(process, when)
+
+            patched.setattr(WorkerProcess, "_answer", answer)
+            with pytest.raises(MemoryError):
+                pool.handle(0, first)
+        settlement = pool.handle(0, second)
+        assert settlement is not None
+        assert settlement.verb == NACK
+    finally:
+        pool.kill()
+        pool.close()
 
 
 def test_a_message_that_waits_for_a_process_is_given_back_at_a_stop(

@@ -93,6 +93,10 @@ class WorkerPool:
                 self._processes[place] = None
                 process.wait()
                 return self._settlement_of(error, job_number, delivery)
+            except BaseException:  # no memory: its answer may come yet, and the next message would get it
+                self._processes[place] = None
+                process.kill()
+                raise
         finally:
             self._idle.put(place)
 
