@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -217,4 +218,20 @@ def test_the_thread_is_not_woken_for_what_it_comes_in_time_for_anyway() -> None:
     assert not upkeep._more.is_set()
     upkeep.wake_by(now + 59)
     wait_until(lambda: chores.count == 2)
+    upkeep.stop()
+
+
+def test_a_thread_that_found_no_memory_is_replaced_by_the_next_wake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else no lease of this handle was extended any more."""
+    unhandled: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", unhandled.append)
+    upkeep, chores = upkeep_of(FakeMembership()), FakeChores(time.monotonic() + 60)
+    upkeep.chores = chores
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep._more, "wait", Mock(side_effect=MemoryError))
+        upkeep.wake()
+        wait_until(lambda: len(unhandled) == 1)
+    count = chores.count
+    upkeep.wake()
+    wait_until(lambda: chores.count > count)
     upkeep.stop()

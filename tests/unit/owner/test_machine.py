@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -513,6 +514,19 @@ def test_a_failed_sync_is_told_to_all_of_its_round_and_to_the_owner_once(served:
     assert told == [2]
 
 
+def test_a_put_that_there_is_no_memory_to_answer_is_answered_by_the_next_round(
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be one that has waited for space, whose client waits for nothing else."""
+    first, second = client.send(put(1), [b"a"]), client.send(put(2), [b"b"])
+    with monkeypatch.context() as patched:
+        patched.setattr(served.machine, "_answer", Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            served.end_round()
+    served.end_round()
+    assert [client.reply(each) for each in (first, second)] == [Offsets(0, 1), Offsets(1, 1)]
+
+
 def test_a_poisoned_queue_refuses_without_an_owner_that_listens(served: Served, client: Client) -> None:
     """As a queue of one process does."""
     client.put(1, b"0")
@@ -525,7 +539,7 @@ def test_a_poisoned_queue_refuses_without_an_owner_that_listens(served: Served, 
 def test_acknowledgements_that_cannot_be_made_durable_say_so(served: Served, client: Client) -> None:
     """All of the round and the group; the puts beside them are answered."""
     told: list[bool] = []
-    served.machine.on_poisoned = lambda: told.append(True)
+    served.machine.on_poisoned = lambda: told.append(True) is None
     client.put(1, b"a")
     client.take(1)
     ack, beside = client.send(client.settling("ack", 1, 0)), client.send(put(2), [b"b"])

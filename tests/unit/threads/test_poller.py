@@ -233,3 +233,23 @@ def test_what_has_ended_is_not_looked_at_any_more() -> None:
     entry.end()
     entry.look(2.0)
     assert looked.count == 1
+
+
+def test_a_thread_that_found_no_memory_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next call that may take a moment: else no open queue was looked after any more."""
+    failures, unhandled = [MemoryError()], list[object]()
+
+    class Short(OwnClock):
+        def wait(self, event: threading.Event, seconds: float | None) -> bool:
+            if failures:
+                raise failures.pop()
+            return super().wait(event, seconds)
+
+    clock, part = Short(), Looked()
+    monkeypatch.setattr(threading, "excepthook", unhandled.append)
+    poller.watch(part, clock)
+    wait_until(lambda: len(unhandled) == 1)
+    assert part.count == 0
+    poller.ensure_watching()
+    wait_until(lambda: part.count > 0)
+    poller.unwatch(part, clock)

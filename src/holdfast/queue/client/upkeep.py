@@ -102,6 +102,14 @@ class Upkeep:
         self._more.set()
 
     def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            with self._lock:  # which has it whoever starts a thread, until it is known
+                if self._thread is threading.current_thread():  # over, or without memory: the next wake starts another
+                    self._thread = None
+
+    def _work(self) -> None:
         while not self._is_over:
             self._more.clear()
             self._due = math.inf  # what comes from here on sets the flag

@@ -321,8 +321,7 @@ class Machine:
 
     def _settle_puts(self) -> None:
         """Make the puts of the round durable, and answer them."""
-        appended, self._appended = self._appended, []
-        side = self._queue.write_side
+        appended, side = self._appended, self._queue.write_side
         new = [each for each in appended if each.is_new]
         failure: Exception | None = None
         if new:
@@ -331,7 +330,8 @@ class Machine:
                 side.settle(ticket, len(new), synced=any(each.put.synced for each in new))
             except Exception as error:
                 failure = error
-        for each in appended:
+        while appended:
+            each = appended[0]
             try:
                 if not each.is_new:
                     side.confirm(each.offsets.stop, synced=each.put.synced)
@@ -341,6 +341,7 @@ class Machine:
             except Exception as error:
                 reply = self._refused(each.put, error)
             self._answer(each.connection, each.request_id, reply)
+            del appended[0]  # last: if there was no memory for the answer, the next round gives it
 
     def _commit(self, connection: int, session: int, frame: Frame, commit: Commit, now: float) -> AnyReply | None:
         if not self._attempt_commit(connection, session, frame, commit, False):

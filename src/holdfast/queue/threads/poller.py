@@ -96,6 +96,12 @@ class _Poller:
             self.thread = self.thread or threading.current_thread()
         if self.thread is not threading.current_thread():  # an interruption of its start has hidden this one
             return
+        try:
+            self._poll()
+        finally:  # over, or without memory: then the next call that may take a moment starts another
+            self.thread = None
+
+    def _poll(self) -> None:
         entries: list[_Entry] = []
         while not self._is_over:
             now = self._clock.monotonic()
