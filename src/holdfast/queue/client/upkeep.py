@@ -105,7 +105,7 @@ class Upkeep:
         try:
             self._work()
         finally:
-            with self._lock:  # which has it whoever starts a thread, until it is known
+            with self._lock:  # the starter of a thread has it, until the thread is known
                 if self._thread is threading.current_thread():  # over, or without memory: the next wake starts another
                     self._thread = None
 

@@ -422,7 +422,6 @@ class WriteSide(Upkeep):
 
     def _count_commit(self, commits_max: int, commit_count: int = 1) -> None:
         """Count commits, and sync all that was appended once there are so many: others may have counted before."""
-        is_due = False
         try:
             with self._append_lock:
                 ticket = self._writer.end[2]
@@ -433,8 +432,7 @@ class WriteSide(Upkeep):
             if is_due:
                 self._commits.wait(ticket)
         except BaseException:
-            if is_due:  # the next commit syncs for these
-                self._unsynced_commits = commits_max
+            self._unsynced_commits = commits_max  # the next commit syncs for these
             raise
 
     def flush(self) -> None:

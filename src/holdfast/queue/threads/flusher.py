@@ -109,9 +109,7 @@ class Flusher:
         except (PoisonedError, CommitUnknownError) as error:
             logger.error("background flush failed: %s", error)
         except BaseException:  # no memory to wait with: the next kick starts another thread
-            if self._is_own():
-                self._thread = None
-            self.idle = True
+            self._thread, self.idle = None, True
             raise
 
     def _work(self) -> None:
