@@ -401,6 +401,35 @@ MUTATIONS = (
         "except KeyboardInterrupt as error:",
         "shared syncs",
     ),
+    Mutation(
+        "flusher-ended-by-the-disk",
+        "The thread that syncs in time ends with the first error of the disk, and nothing starts another.",
+        "queue/threads/flusher.py",
+        "            except (PoisonedError, CommitUnknownError):\n                raise\n",
+        "            except HoldfastError as error:\n                raise PoisonedError(str(error)) from error\n",
+        "shared syncs",
+    ),
+    Mutation(
+        "count-forgotten",
+        "A commit whose turn it was to sync is interrupted, and the count begins anew without a sync.",
+        "queue/producer/write_side.py",
+        "            self._unsynced_commits = commits_max  # the next commit syncs for these\n            raise\n",
+        "            raise\n",
+        "shared syncs",
+    ),
+    Mutation(
+        "expiry-forgotten",
+        "A transaction whose time is over is taken from the list before it is ended: an interruption loses it.",
+        "queue/threads/deadlines.py",
+        "                self.pending[expire] = now + _BUSY_SECONDS"
+        "  # first: if this is interrupted, it is called again\n"
+        "                if expire():\n"
+        "                    self.discard(expire)\n",
+        "                del self.pending[expire]\n"
+        "                if not expire():\n"
+        "                    self.pending[expire] = now + _BUSY_SECONDS\n",
+        "shared syncs",
+    ),
     # -- Progress ----------------------------------------------------------------------------------------------------
     Mutation(
         "reclaim-before-progress",
