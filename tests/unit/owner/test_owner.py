@@ -120,7 +120,7 @@ def test_poison_and_a_lost_lock_are_told_once_and_in_another_thread(
 
 
 def test_poison_that_no_thread_can_be_started_for_is_told_later(queue: PersistentQueue) -> None:
-    """Else the owner would stay, and serve nobody."""
+    """Else the owner would stay, and serve no client."""
     owner, heard = owner_of(queue), threading.Semaphore(0)
     owner.on_poisoned = owner.on_displaced = heard.release
     with no_threads():
