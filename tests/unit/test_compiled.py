@@ -72,4 +72,4 @@ def test_another_thread_has_its_turns_while_a_long_batch_is_encoded() -> None:
         is_over.set()
         thread.join()
         sys.setswitchinterval(interval)
-    assert between >= 3  # one if the interpreter is kept to the end; a hundred on idle processors
+    assert between >= 20

@@ -117,7 +117,7 @@ class _Watch:
                 self.points.append(Point(self._counts[self._where], Kind.DONE, self._where))
             elif self._is_there(frame.f_code.co_qualname + _RETURNED):
                 self.is_reached = True
-                raise KeyboardInterrupt
+                raise self._error
         return self
 
     def _enter(self, frame: FrameType) -> Any:

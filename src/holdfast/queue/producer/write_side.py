@@ -151,6 +151,7 @@ class WriteSide(Upkeep):
     ) -> range:
         """Append a batch as one commit; return its offsets."""
         if self._capacity.is_bounded:
+            self._capacity.check_fits(len(payloads))
             size = sum(map(len, payloads)) + FRAME_HEADER_BYTES * len(payloads)
             append = lambda: self._append_batch(payloads, headers).start  # noqa: E731  # as put has one
             first = self._put_bounded(len(payloads), size, timeout, append)
@@ -380,8 +381,6 @@ class WriteSide(Upkeep):
     ) -> int:
         """Append once there is space; a remembered message needs none."""
         ids, capacity = self.deduplication, self._capacity
-        if capacity.is_bounded:
-            capacity.check_fits(count)
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             with self._append_lock:
