@@ -10,10 +10,11 @@ a thread that holds none: :func:`holdfast.threads.log_later`.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import traceback
 from collections import deque
+
+from holdfast import forks
 
 logger = logging.getLogger("holdfast")
 
@@ -74,12 +75,12 @@ class _Noted:
 
     def __init__(self) -> None:
         self.records: deque[logging.LogRecord] = deque()
-        self.saying = threading.Lock()
+        self.saying = threading.RLock()
 
     def forget(self) -> None:
         """In a forked child: the parent says its own."""
         self.records.clear()
-        self.saying = threading.Lock()
+        self.saying = threading.RLock()
 
 
 _noted = _Noted()
@@ -97,15 +98,23 @@ def note(level: int, text: str, *arguments: object, error: BaseException | None 
 
 def say_noted() -> None:
     """Say what is noted, unless another thread does: that one says it then. Not to be called under a lock."""
-    while _noted.records and (saying := _noted.saying).acquire(blocking=False):
+    while _noted.records:
+        saying = _noted.saying
+        if saying._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks; by a handler, called here
+            return
         try:
+            if not saying.acquire(blocking=False):
+                return
             if _noted.records:  # else another thread has said it in between
                 logger.handle(_noted.records.popleft())
         except Exception:  # of a handler: as the module logging has it, that ends nothing
             if logging.raiseExceptions:
                 traceback.print_exc()
         finally:
-            saying.release()  # in a child that a handler has forked, the others use another one
+            try:  # noqa: SIM105  # no call may be between an interruption and this
+                saying.release()  # in a child that a handler has forked, the others use another one
+            except RuntimeError:  # another thread has it
+                pass
 
 
 class _Last(logging.Handler):
@@ -122,4 +131,4 @@ class _Last(logging.Handler):
 
 
 _last = _Last()
-os.register_at_fork(after_in_child=_noted.forget)
+forks.in_child(_noted.forget)

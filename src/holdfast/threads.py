@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 
-from holdfast import log
+from holdfast import forks, log
 from holdfast.errors import RetryableError
 
 END_SECONDS = 5.0
@@ -133,4 +132,4 @@ def _forget_all() -> None:
 
 
 atexit.register(_end_all)
-os.register_at_fork(after_in_child=_forget_all)
+forks.in_child(_forget_all)

@@ -102,12 +102,14 @@ def put_off(queue: Any, before: frozenset[str]) -> None:
         The attributes that it has before it is opened.
     """
     opened = type(queue)
+    queue._opening = Opening(opened, before, frozenset(vars(queue)) - before - {"_opening"})
     queue.__class__ = type(opened.__name__, (ForkedCopy, opened), {"__module__": opened.__module__})
-    _begin(queue, Opening(opened, before, frozenset(vars(queue)) - before - {"_opening"}))
+    _begin(queue, queue._opening)
 
 
 def _begin(queue: Any, opening: Opening) -> None:
     queue._opening = opening
     opening.forget(queue)
+    queue._lifecycle.forget()
     queue._lifecycle = Lifecycle(queue.path)
     lifecycle.watch(queue)

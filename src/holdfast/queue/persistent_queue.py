@@ -958,11 +958,11 @@ class PersistentQueue:
 
         A shared handle that is open opens the queue anew at its first use. Calls of any other one raise ForkedError.
         """
-        is_open = self._lifecycle.refusal is None and not self._is_shutdown
-        self._lifecycle.forget()
         self._engine.forget_after_fork()
-        if self.mode == "shared" and is_open:
+        if self.mode == "shared" and self._lifecycle.refusal is None and not self._is_shutdown:
             put_off(self, self._before_opening)
+        else:
+            self._lifecycle.forget()
 
     def _settle_loops(self) -> None:
         """Acknowledge what the loops of :meth:`consume` have finished, before everything in hand is given back."""

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, RetryableError
+from holdfast.errors import RetryableError
 from holdfast.persistence.filesystem.storage import Storage, storage_errors
 from holdfast.persistence.groups.group_files import DEFAULT_GROUP
 from holdfast.persistence.ownership.sessions import NO_NUMBER, Sessions
@@ -83,7 +83,7 @@ class StandingOwner:
             try:
                 self._look()
                 self._trouble = ""
-            except HoldfastError as error:
+            except Exception as error:  # without memory, say: it looks again
                 self._tell(error)
 
     def _look(self) -> None:
@@ -104,7 +104,7 @@ class StandingOwner:
         with storage_errors("testing a session", self._path):
             return heir != NO_NUMBER and Sessions(self._storage, self._path).is_alive(heir)
 
-    def _tell(self, error: HoldfastError) -> None:
+    def _tell(self, error: Exception) -> None:
         """Log what keeps it from owning, once."""
         if not self._is_over.is_set() and str(error) != self._trouble:
             self._trouble = str(error)

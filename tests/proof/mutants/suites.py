@@ -235,6 +235,13 @@ SUITES = (
     ),
     _tests("log files", "tests/unit/log/test_log_files.py"),
     _tests("log handlers", "tests/unit/engine/test_log_handlers.py"),
+    _tests("forks", "tests/unit/test_forks.py"),
+    _tests(
+        "without memory",
+        "tests/unit/threads/test_log_later.py",
+        "tests/unit/service/workers/test_intake.py",
+        "tests/unit/service/aio/test_async_takes.py",
+    ),
     _tests("owner deaths", "tests/property/test_owner_deaths.py"),
     _tests("who owns", "tests/unit/ownership", "tests/unit/transport/test_endpoint.py"),
     _tests("queues deleted", "tests/unit/service/test_delete_queue.py"),

@@ -97,7 +97,10 @@ def calling(
 
 def is_all_said() -> bool:
     """Whether no record waits to be said by a thread."""
-    return not log._noted.records and not log._noted.saying.locked()
+    if log._noted.records or not log._noted.saying.acquire(blocking=False):
+        return False
+    log._noted.saying.release()
+    return True
 
 
 def text_said(caplog: pytest.LogCaptureFixture) -> str:

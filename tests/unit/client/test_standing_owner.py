@@ -161,7 +161,9 @@ def test_without_a_thread_nothing_is_owned(path: Path, monkeypatch: pytest.Monke
     PersistentQueue(path, mode="exclusive").close()
 
 
-@pytest.mark.parametrize(("error", "level"), [(StorageError, "ERROR"), (QueueLockedError, "INFO")])
+@pytest.mark.parametrize(
+    ("error", "level"), [(StorageError, "ERROR"), (QueueLockedError, "INFO"), (MemoryError, "ERROR")]
+)
 def test_what_keeps_it_from_owning_is_logged_once(
     stand: Stand,
     monkeypatch: pytest.MonkeyPatch,

@@ -13,6 +13,7 @@ from holdfast.clock import SystemClock
 from holdfast.queue.threads.poller import unwatch, watch
 from holdfast.threads import log_later
 from support.processes.children import run_script
+from support.processes.interruptions import Kind, interrupted, points_of, without_hanging
 from support.processes.log_handlers import is_all_said, messages_said
 from support.processes.thread_starts import no_threads
 from support.processes.threads import wait_until
@@ -102,11 +103,37 @@ def test_a_record_that_another_thread_says_meanwhile_is_no_error(
         def release(self) -> None:
             """Do nothing."""
 
+        def _is_owned(self) -> bool:
+            return False
+
     monkeypatch.setattr(log._noted, "saying", Late())
     with no_threads():
         log_later(logging.WARNING, "one")
     log.say_noted()
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interruption_leaves_records_that_others_can_say(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """Wherever it is: the lock of who says them is free then."""
+
+    def note_one() -> None:
+        handled_by(Seen(), monkeypatch)
+        log._noted.records.clear()
+        log.note(logging.WARNING, "one")
+
+    note_one()
+    points = [each for each in points_of(log.say_noted) if each.kind is Kind.DELIVERED]
+    assert len(points) > 5
+    for point in points:
+        note_one()
+        interrupted(log.say_noted, point, error)
+        seen = handled_by(Seen(), monkeypatch)
+        log.note(logging.WARNING, "two")
+        without_hanging(log.say_noted)
+        assert [each.getMessage() for each in seen.records][-1:] == ["two"], point.where
 
 
 def test_a_record_whose_level_is_off_costs_no_thread(caplog: pytest.LogCaptureFixture) -> None:

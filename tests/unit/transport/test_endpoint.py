@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import ConfigError
 from holdfast.queue.transport import endpoint as module
-from holdfast.queue.transport import forks, peer
+from holdfast.queue.transport import open_sockets, peer
 from holdfast.queue.transport.endpoint import Endpoint, connect
 from support.processes.children import Signal, child
 from support.processes.interruptions import Kind, interrupted, points_of
@@ -300,12 +300,12 @@ def test_a_child_closes_its_sockets_and_frees_the_gate(monkeypatch: pytest.Monke
     """The gate was taken for it, before the fork; a socket that cannot be closed holds up no other one."""
     first, second = socket.socketpair()
     with first, second:
-        monkeypatch.setattr(forks, "_open_sockets", [first, second])
-        forks._gate.acquire()
+        monkeypatch.setattr(open_sockets, "_open_sockets", [first, second])
+        open_sockets._gate.acquire()
         os.close(first.fileno())
-        forks._close_copies()
+        open_sockets._close_copies()
         assert first.fileno() == second.fileno() == -1
-        assert not forks._gate.locked()
+        assert not open_sockets._gate.locked()
 
 
 # -- Who is at the other end -----------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast import forks
 from holdfast.clock import Clock
 from holdfast.errors import LockTimeoutError, QueueLockedError
 from holdfast.persistence.filesystem.storage import File, Storage
@@ -133,10 +134,12 @@ _gate = threading.Lock()
 def _forget_all() -> None:
     for lock in list(_open_locks):
         lock.forget()
-    _gate.release()
+    if _gate.locked():  # not behind an interruption of this, which begins anew
+        _gate.release()
 
 
-os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release, after_in_child=_forget_all)
+os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release)
+forks.in_child(_forget_all)
 
 
 def acquire(

@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol, Self
 
 import portalocker
 
+from holdfast import forks
 from holdfast.compiled import compiled_form
 from holdfast.errors import CorruptionError, DiskFullError, StorageError
 
@@ -224,7 +225,7 @@ def _close_copies() -> None:
         file.close()
 
 
-os.register_at_fork(after_in_child=_close_copies)
+forks.in_child(_close_copies)
 
 _NO_FILE = "not a regular file"
 

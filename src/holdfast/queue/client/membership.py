@@ -370,10 +370,10 @@ class Membership:
     def forget_after_fork(self) -> None:
         """In a forked child: refuse everything; the session is the parent's."""
         self._gate = threading.Lock()
-        link, self._link = self._link, None
         self._refusal = forked_error
-        if link is not None:
-            link.forget()
+        if self._link is not None:
+            self._link.forget()
+            self._link = None
         self._finder.forget_after_fork()
 
 

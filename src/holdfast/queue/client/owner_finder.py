@@ -270,9 +270,9 @@ class OwnerFinder:
 
     def forget_after_fork(self) -> None:
         """In a forked child: the owner and the session are the parent's."""
-        owner, self.owner = self.owner, None
-        if owner is not None:
-            owner.forget_after_fork()
+        if self.owner is not None:
+            self.owner.forget_after_fork()
+            self.owner = None
 
 
 def _why_client(options: Options) -> str:

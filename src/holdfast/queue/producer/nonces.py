@@ -7,11 +7,11 @@ were at once, and those that gave a request up.
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 from itertools import count
 
+from holdfast import forks
 from holdfast.persistence.format.constants import NONCE, NONCE_THREAD_BYTES
 
 _Counts = tuple[bytes, "count[int]"]
@@ -73,4 +73,4 @@ def begin_anew() -> None:
     _threads, _free = _Threads(), []
 
 
-os.register_at_fork(after_in_child=begin_anew)
+forks.in_child(begin_anew)

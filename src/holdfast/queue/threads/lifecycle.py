@@ -6,11 +6,11 @@ refuse every call, and release locks that threads of the parent hold. Their file
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast import forks
 from holdfast.errors import ClosedError, ForkedError, ShutDown
 
 
@@ -96,10 +96,8 @@ def watch(queue: Forgetful) -> None:
 
 
 def _forget_all() -> None:
-    forgotten = list(_open)
-    _open.clear()
-    for queue in forgotten:  # one that can be opened anew registers itself again: for the children of this child
+    for queue in list(_open):  # they stay registered, for the children of this child: one may be opened anew in it
         queue.forget_after_fork()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+forks.in_child(_forget_all)

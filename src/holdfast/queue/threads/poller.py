@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 from typing import Protocol
 
-from holdfast import log
+from holdfast import forks, log
 from holdfast.clock import Clock, SystemClock
 from holdfast.queue.threads.notifier import Flag
 from holdfast.threads import join_thread, start_thread
@@ -184,4 +183,4 @@ def _forget_all() -> None:
     _pollers.clear()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+forks.in_child(_forget_all)

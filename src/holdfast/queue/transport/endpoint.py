@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.errors import ConfigError
-from holdfast.queue.transport.forks import made
+from holdfast.queue.transport.open_sockets import made
 from holdfast.queue.transport.peer import check_peer
 
 _ADDRESS_BYTES_MAX = 107 if sys.platform == "linux" else 103

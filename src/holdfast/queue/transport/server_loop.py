@@ -21,7 +21,7 @@ from typing import Protocol
 
 from holdfast.clock import Clock
 from holdfast.queue.protocol.frames import NOTICE, Frame, ProtocolError, encode_frame
-from holdfast.queue.transport.forks import made
+from holdfast.queue.transport.open_sockets import made
 from holdfast.queue.transport.served_connection import ServedConnection
 from holdfast.threads import join_thread, no_thread_error, start_thread
 

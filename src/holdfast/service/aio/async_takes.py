@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import NOTHING_CAME, ClosedError, Empty, HoldfastError
+from holdfast.queue.threads.notifier import Flag
 from holdfast.service.aio.async_threads import Threads
 from holdfast.service.failover import FailoverSource
 from holdfast.threads import join_thread, no_thread_error, start_thread
@@ -106,7 +107,7 @@ class Take(Generic[Taken]):
 
     def result(self) -> Taken:
         """Return the taken messages, or raise."""
-        if self._error is not None:
+        if self._error is not None and not self._taken:  # it may fail in telling what it has
             raise self._error
         return self._taken[0]
 
@@ -136,7 +137,8 @@ class Takes:
         self._source = source
         self._threads = threads
         self._new: deque[Take[Any]] = deque()
-        self._condition = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._more = Flag()
         self._is_watching = False
         self._watches_until = math.inf
         self._is_over = False
@@ -163,8 +165,8 @@ class Takes:
         """
         self._threads.check()
         wanted = Take(take, give_back, timeout, is_alike=is_alike)
-        self._add(wanted)
         try:
+            self._add(wanted)
             await wanted.done
         except BaseException:
             for taken in wanted.call_off():
@@ -174,16 +176,16 @@ class Takes:
 
     def close(self) -> None:
         """Fail all that wait with ClosedError, and end the thread."""
-        with self._condition:
+        with self._lock:
             self._is_over = True
-            self._condition.notify()
             thread = self._thread
+        self._more.set()
         if thread is not None:
             self._source.wake()
             join_thread(thread)
 
     def _add(self, wanted: Take[Any]) -> None:
-        with self._condition:
+        with self._lock:
             if self._is_over:
                 raise self._closed()
             if self._thread is None:
@@ -191,8 +193,8 @@ class Takes:
             if self._thread is None:
                 raise no_thread_error(f"waiting for messages of {self._name!r}")
             self._new.append(wanted)
-            self._condition.notify()
             is_crowded = len(self._new) > NEW_MAX
+        self._more.set()
         if self._is_watching and (is_crowded or self._is_pressing(wanted)):  # behind the append: see _sleep
             self._source.wake()
 
@@ -207,19 +209,43 @@ class Takes:
 
     def _run(self) -> None:
         waiting: list[Take[Any]] = []
-        while True:
-            with self._condition:
-                while not (waiting or self._new or self._is_over):
-                    self._condition.wait()
-                waiting += self._new
-                self._new.clear()
-                if self._is_over:
-                    break
-            waiting = self._serve(waiting)
+        try:
+            if not self._is_the_one():
+                return
+            while not self._is_over:
+                self._step(waiting)
+            self._end(waiting, self._closed())
+        except BaseException as error:  # without memory, say
+            self._end(waiting, error)
+
+    def _is_the_one(self) -> bool:
+        """Whether this thread serves the queue: an interruption may have kept it from the one who started it."""
+        with self._lock:
+            self._thread = self._thread or threading.current_thread()
+            return self._thread is threading.current_thread()
+
+    def _end(self, waiting: list[Take[Any]], error: BaseException) -> None:
+        """Fail all that wait; the next one to come starts another thread."""
+        with self._lock:
+            self._thread = None
+        for each in waiting:
+            each.fail(error)
+        with suppress(IndexError):
+            while True:
+                self._new.popleft().fail(error)
+
+    def _step(self, waiting: list[Take[Any]]) -> None:
+        """Take for those that wait, old and new ones; then wait for messages, or for more of them."""
+        self._more.clear()
+        if not (waiting or self._new or self._is_over):
+            self._more.wait()
+        while self._new:
+            waiting.append(self._new[0])
+            self._new.popleft()
+        if not self._is_over:
+            waiting[:] = self._serve(waiting)
             if waiting:
                 self._sleep(waiting)
-        for each in waiting:
-            each.fail(self._closed())
 
     def _serve(self, waiting: list[Take[Any]]) -> list[Take[Any]]:
         """Take for each of them in turn; return those that keep waiting."""

@@ -95,9 +95,11 @@ class Engine:
             if is_first:
                 self.failure = error
         if is_first:
-            logger.critical("%s: stopping its consumer, which cannot continue: %s", self.name, error)
-            self.stop()
-            self._on_change()
+            try:
+                logger.critical("%s: stopping its consumer, which cannot continue: %s", self.name, error)
+            finally:
+                self.stop()
+                self._on_change()
 
     # -- The threads -------------------------------------------------------------------------------------------------
 

@@ -134,25 +134,34 @@ class Settler:
     # -- The thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        finished, unbegun = self._finished, self._unbegun
         try:
-            while True:
-                if not (finished or unbegun):
-                    if self._ending.is_set():
-                        return
-                    self._is_asleep = True
-                    if not (finished or unbegun or self._ending.is_set()):
-                        self._wake.wait(None if self._look is None else LOOK_SECONDS)
-                    self._is_asleep = False
-                    self._wake.clear()
-                if (look := self._look) is not None:
-                    self._look_after(look)
-                while unbegun:
-                    self._give_back(unbegun.popleft())
-                self._settle([finished.popleft() for _ in range(len(finished))])
-                self._space_available.set()
+            while self._finished or self._unbegun or not self._ending.is_set():
+                try:
+                    self._step()
+                except BaseException as error:  # without memory, say: what is handed in then comes again
+                    self._fail(error)
         finally:
             self._on_end()
+
+    def _step(self) -> None:
+        """Wait for messages, and settle those that are there."""
+        finished, unbegun = self._finished, self._unbegun
+        if not (finished or unbegun):
+            self._is_asleep = True
+            if not (finished or unbegun or self._ending.is_set()):
+                self._wake.wait(None if self._look is None else LOOK_SECONDS)
+            self._is_asleep = False
+            self._wake.clear()
+        if (look := self._look) is not None:
+            self._look_after(look)
+        while unbegun:
+            self._give_back(unbegun[0])
+            unbegun.popleft()
+        batch = list(finished)
+        for _ in batch:
+            finished.popleft()
+        self._settle(batch)
+        self._space_available.set()
 
     def _settle(self, deliveries: list[Delivery]) -> None:
         if self._has_failed:

@@ -2,8 +2,11 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +17,9 @@ from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.aio.async_takes import Take, Takes
 from holdfast.service.aio.async_threads import Threads
+from holdfast.service.failover import FailoverSource
 from support.builders.handles import handle_of
+from support.processes.interruptions import Kind, interrupted, points_of, without_hanging
 from support.processes.loops import in_a_loop, turns, until
 
 
@@ -151,6 +156,80 @@ async def test_a_task_that_is_cancelled_when_it_is_told_gives_its_message_back(
         assert task.cancelled()
         await until(lambda: given_back == ["message"])
         await asyncio.to_thread(takes.close)
+
+
+@in_a_loop
+async def test_a_lack_of_memory_fails_those_that_wait_and_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next task that waits has another thread."""
+    sleep, errors = Takes._sleep, [MemoryError()]
+
+    def sleep_without_memory(takes: Takes, waiting: list[Take[Any]]) -> None:
+        if len(waiting) + len(takes._new) < 2:  # both of them are there
+            return
+        if errors:
+            raise errors.pop()
+        sleep(takes, waiting)
+
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        with monkeypatch.context() as patched:
+            patched.setattr(Takes, "_sleep", sleep_without_memory)
+            found = await asyncio.gather(*(numbers.receive() for _ in range(2)), return_exceptions=True)
+        assert [type(each) for each in found] == [MemoryError] * 2
+        waiting = asyncio.create_task(numbers.receive())
+        await until(lambda: waiting_count(numbers) == 1)
+        await numbers.put(1)
+        assert (await waiting).body == 1
+
+
+@in_a_loop
+async def test_what_was_handed_over_before_a_lack_of_memory_is_the_tasks(tmp_path: Path) -> None:
+    """The thread may fail in telling the task, and then fails it."""
+    take = Take(lambda: 1, print, None, is_alike=True)
+    take.succeed(1)
+    take.fail(MemoryError())
+    await take.done
+    assert take.result() == 1
+
+
+class Nothing:
+    """A source that never has a message."""
+
+    def wait_for_more(self, seconds: float | None, is_over: Callable[[], bool]) -> None:
+        """Wait for none."""
+        time.sleep(0.001)
+
+    def wake(self) -> None:
+        """Wake none."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@in_a_loop
+async def test_a_take_that_is_interrupted_as_it_begins_holds_up_no_other(error: type[BaseException]) -> None:
+    """Wherever it is: the next one is served, and the thread ends."""
+
+    def refuse() -> int:
+        raise Empty
+
+    def new() -> Take[int]:
+        return Take(refuse, print, 0.0, is_alike=True)
+
+    def takes_of_nothing() -> Takes:
+        return Takes("nothing", cast("FailoverSource", Nothing()), Threads("test"))
+
+    measured = takes_of_nothing()
+    points = [each for each in points_of(partial(measured._add, new())) if each.kind is Kind.DELIVERED]
+    measured.close()
+    assert len(points) > 10
+    for point in points:
+        takes = takes_of_nothing()
+        interrupted(partial(takes._add, new()), point, error)
+        later = new()
+        without_hanging(partial(takes._add, later))
+        await asyncio.wait_for(later.done, 30)
+        without_hanging(takes.close)
 
 
 @in_a_loop

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from holdfast import Delivery, HoldfastError, Reject, Retry, RetryableError, StorageError
 from holdfast.service.queue_service import QueueService
-from holdfast.service.workers import patience
+from holdfast.service.workers import engine, patience
 from holdfast.service.workers.job import Job
 from holdfast.service.workers.settler import Settler
 from support.builders.handles import handle_of
@@ -268,6 +269,20 @@ def test_what_a_consumer_that_has_failed_had_in_hand_comes_again_to_others(
         wait_until(lambda: not any(each.name.startswith("holdfast-orders") for each in threading.enumerate()), SECONDS)
     left = [orders.receive(timeout=SECONDS) for _ in range(orders.stats().depth)]
     assert sorted(each.body for each in left) == ([0, 1] if verb == "ack" else [0])
+
+
+def test_a_consumer_that_cannot_even_log_its_failure_stops(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else run() would go on, and acknowledge nothing."""
+    orders = service.queue("orders", type=int)
+    service.consumer("orders")(print)
+    orders.put(1)
+    monkeypatch.setattr(Job, "handle", Mock(side_effect=HoldfastError("no process to be had")))
+    monkeypatch.setattr(engine.logger, "critical", Mock(side_effect=MemoryError))
+    monkeypatch.setattr(threading, "excepthook", Mock())
+    with pytest.raises(HoldfastError, match="no process"):
+        service.run()
 
 
 def test_a_message_that_could_not_be_handed_to_a_handler_comes_again(

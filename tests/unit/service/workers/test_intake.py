@@ -1,8 +1,9 @@
 """How much a consumer takes ahead."""
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import pytest
 
@@ -238,6 +239,40 @@ def test_a_fault_in_the_thread_that_settles_is_told(
     assert ended.wait(SECONDS)
     assert [type(each) for each in failures] == [MemoryError]
     assert not deliveries[0].is_open
+
+
+def test_a_settler_without_memory_fails_and_leaves_nothing_in_hand(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had, and what is handed in later, comes again when its lease runs out."""
+    orders = service.queue("orders", type=int)
+    orders.put_many([1, 2])
+    deliveries = orders.receive_many(2)
+    for each in deliveries:
+        each.is_open = True
+    failures: list[BaseException] = []
+    ended = threading.Event()
+
+    class WithoutMemory(deque[Any]):
+        """Is no list any more once."""
+
+        errors: ClassVar = [MemoryError()]
+
+        def __iter__(self) -> Iterator[Any]:
+            if self.errors:
+                raise self.errors.pop()
+            return super().__iter__()
+
+    settler = Settler("orders", failures.append, ended.set)
+    monkeypatch.setattr(settler, "_finished", WithoutMemory())
+    settler.add(deliveries[0])
+    settler.start()
+    wait_until(lambda: bool(failures))
+    settler.add(deliveries[1])
+    settler.end()
+    assert ended.wait(SECONDS)
+    assert [type(each) for each in failures] == [MemoryError]
+    assert not any(each.is_open or each.is_settled for each in deliveries)
 
 
 def refuse(*_: object) -> None:

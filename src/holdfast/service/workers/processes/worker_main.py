@@ -13,6 +13,7 @@ from functools import partial
 from multiprocessing import connection, parent_process
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from holdfast import forks
 from holdfast.errors import SerializationError, UsageError
 from holdfast.persistence.format.message_headers import decode_headers
 from holdfast.persistence.log.log_reader import Record
@@ -89,7 +90,7 @@ def main(pipe: Connection, pickled_jobs: bytes) -> None:
     parent_pid = os.getppid()  # of a wrapper, if the executable is one
     for each in SIGNALS:
         signal.signal(each, _pass_by)
-    os.register_at_fork(after_in_child=pipe.close)  # a copy could answer, and would keep our end from being heard
+    forks.in_child(pipe.close)  # a copy could answer, and would keep our end from being heard
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     # Without this thread the end of the pipe tells it, a message later.
     start_thread(partial(_end_with_parent, parent_pid), "holdfast-parent-watch")

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from socket import socket
 
+from holdfast import forks
+
 _open_sockets: weakref.WeakSet[socket] = weakref.WeakSet()
 _gate = threading.Lock()
 
@@ -28,7 +30,9 @@ def _close_copies() -> None:
     for each in list(_open_sockets):
         with suppress(OSError):
             each.close()
-    _gate.release()
+    if _gate.locked():  # not behind an interruption of this, which begins anew
+        _gate.release()
 
 
-os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release, after_in_child=_close_copies)
+os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release)
+forks.in_child(_close_copies)

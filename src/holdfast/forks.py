@@ -1,0 +1,44 @@
+"""Has a forked child forget what is its parent's, also if it is interrupted there.
+
+Python runs the functions that a module registers for forks like any others: Ctrl-C or a lack of memory ends one, Python
+prints that, and calls the next one. A child that has not forgotten would share nonces or locks with its parent. So one
+function of this module is registered many times, and each call does what is left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+Forget = Callable[[], object]
+
+_ATTEMPTS = 16
+"""Interruptions of one child that cost nothing, less one."""
+
+_all: list[Forget] = []
+_left: list[Forget] = []
+
+
+def in_child(forget: Forget) -> None:
+    """Have ``forget`` called in each child of a later fork, until it has returned once: so it may begin anew.
+
+    Those of one process are called in the order of these calls.
+    """
+    _all.append(forget)
+
+
+def _forget_left() -> None:
+    """Call those that have not returned in this child."""
+    while _left:
+        try:
+            _left[0]()
+        except BaseException:
+            _left.append(_left.pop(0))  # one that fails for good keeps no other from it
+            raise
+        del _left[0]
+
+
+os.register_at_fork(after_in_child=partial(_left.extend, _all))  # in C, where Python looks for no signal
+for _ in range(_ATTEMPTS):
+    os.register_at_fork(after_in_child=_forget_left)
