@@ -8,6 +8,7 @@ function of this module is registered many times, and each call does what is lef
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -26,6 +27,18 @@ def in_child(forget: Forget) -> None:
     Those of one process are called in the order of these calls.
     """
     _all.append(forget)
+
+
+def gate() -> threading.RLock:
+    """Return a lock that each fork takes: what is done under it is done, or not begun, in each child.
+
+    Hold it briefly, and wait for nothing meanwhile. Ctrl-C in a thread that forks, and waits for it, ends the wait and
+    not the fork; so it is a lock that only its owner can release.
+    """
+    lock = threading.RLock()
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release)
+    in_child(lock._at_fork_reinit)  # type: ignore[attr-defined]  # as the module logging has it
+    return lock
 
 
 def _forget_left() -> None:

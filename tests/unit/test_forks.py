@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType, MethodType
 from unittest.mock import Mock
 
 import pytest
@@ -19,10 +20,20 @@ from holdfast.persistence.filesystem import locks
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.threads import lifecycle
 from holdfast.queue.transport import open_sockets
+from holdfast.service.catalog import database
 from support.processes.children import child
-from support.processes.interruptions import Kind, Point, interrupted, points_of
+from support.processes.interruptions import Kind, Point, interrupted, points_of, without_hanging
 
-BEGINNING = [forks._forget_left, *forks._all]
+GATES = [locks._gate, open_sockets._gate, database._connecting]
+
+BEGINNING = [forks._forget_left, *(each for each in forks._all if isinstance(each, FunctionType | MethodType))]
+"""Not those that are written in C, in which Python looks for no signal."""
+
+
+def go_through(gate: threading.RLock) -> None:
+    """Close it and open it."""
+    with gate:
+        pass
 
 
 class Striking:
@@ -50,8 +61,8 @@ def test_a_child_that_is_interrupted_as_it_forgets_forgets_all_the_same(
     def look() -> None:
         sys.setprofile(None)
         assert forks._left == []
-        assert not locks._gate.locked()
-        assert not open_sockets._gate.locked()
+        for gate in GATES:
+            without_hanging(partial(go_through, gate))
         assert next_nonce()[:8] != own
         with pytest.raises(ForkedError):
             exclusive.put(b"x")
@@ -72,6 +83,37 @@ def test_a_child_that_is_interrupted_as_it_forgets_forgets_all_the_same(
                 assert forked.wait() == 0
         finally:
             sys.setprofile(before)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("gate", GATES, ids=["locks", "sockets", "catalogue"])
+def test_ctrl_c_beside_a_closed_gate_ends_the_wait_of_a_fork_and_leaves_the_gate(gate: threading.RLock) -> None:
+    """It is still the other thread's in the parent, and open in the child."""
+    is_closed, may_open, failures = threading.Event(), threading.Event(), list[BaseException]()
+
+    def close() -> None:
+        try:
+            with gate:
+                is_closed.set()
+                may_open.wait(30)
+        except BaseException as error:
+            failures.append(error)
+
+    other = threading.Thread(target=close)
+    other.start()
+    assert is_closed.wait(30)
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        with child(partial(without_hanging, partial(go_through, gate))) as forked:
+            assert forked.wait() == 0
+        assert not gate.acquire(blocking=False)
+    finally:
+        may_open.set()
+        other.join()
+        timer.join()
+    assert failures == []
+    without_hanging(partial(go_through, gate))
 
 
 def test_one_that_fails_for_good_keeps_no_other_from_being_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -543,10 +543,18 @@ BETWEEN_PROCESSES = (
     ),
     Mutation(
         "child-with-a-closed-gate",
-        "A child that is interrupted behind the first step of a fork's end waits for ever for its next lock.",
-        "persistence/filesystem/locks.py",
-        "    if _gate.locked():  # not behind an interruption of this, which begins anew\n        _gate.release()\n",
-        "",
+        "A forked child waits for ever for its first lock.",
+        "forks.py",
+        "    in_child(lock._at_fork_reinit)  #",
+        "    #",
+        "forks",
+    ),
+    Mutation(
+        "gate-that-others-open",
+        "Ctrl-C in a fork that waits opens the gate of the thread that it waits for.",
+        "forks.py",
+        "    lock = threading.RLock()\n",
+        "    lock = threading.Lock()\n",
         "forks",
     ),
     Mutation(

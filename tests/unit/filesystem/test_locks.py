@@ -77,13 +77,12 @@ def test_no_lock_file_names_nobody() -> None:
     assert not storage.mutation_count
 
 
-def test_a_forked_child_lets_go_of_every_lock_and_of_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its copies would keep the locks of its parent; the gate was taken for it, before the fork."""
+def test_a_forked_child_lets_go_of_every_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copies would keep the locks of its parent."""
     storage = SimulatedStorage()
     monkeypatch.setattr(locks, "_open_locks", set())
     for name in ("/a.lock", "/b.lock"):
         assert locks.try_acquire(storage, Path(name)) is not None
-    locks._gate.acquire()
     locks._forget_all()
     for name in ("/a.lock", "/b.lock"):
         again = locks.try_acquire(storage, Path(name))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -128,17 +127,14 @@ def _hold(take: Callable[[], SideLock] | None) -> Generator[None, None, None]:
 # A forked child has copies of all lock handles, and a lock is free only once every copy is closed. So the child closes
 # them all: also those that other threads were just taking or releasing, hence the gate.
 _open_locks: set[SideLock] = set()
-_gate = threading.Lock()
+_gate = forks.gate()
 
 
 def _forget_all() -> None:
     for lock in list(_open_locks):
         lock.forget()
-    if _gate.locked():  # not behind an interruption of this, which begins anew
-        _gate.release()
 
 
-os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release)
 forks.in_child(_forget_all)
 
 

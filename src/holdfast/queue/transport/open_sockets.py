@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +10,7 @@ from socket import socket
 from holdfast import forks
 
 _open_sockets: weakref.WeakSet[socket] = weakref.WeakSet()
-_gate = threading.Lock()
+_gate = forks.gate()
 
 
 def made(make: Callable[[], socket]) -> socket:
@@ -30,9 +28,6 @@ def _close_copies() -> None:
     for each in list(_open_sockets):
         with suppress(OSError):
             each.close()
-    if _gate.locked():  # not behind an interruption of this, which begins anew
-        _gate.release()
 
 
-os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release)
 forks.in_child(_close_copies)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast import forks
 from holdfast.persistence.filesystem.storage import Storage
 from holdfast.service.catalog.facts import Row, Rows
 from holdfast.service.catalog.schema import (
@@ -40,11 +40,7 @@ _BESIDE = ("-journal", "-wal", "-shm")
 """What SQLite puts beside a database. Left beside another one it would spoil that."""
 
 # A forked child must not inherit a connection: closing its copy would undo a transaction of the parent's.
-_connecting = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_connecting.acquire, after_in_parent=_connecting.release, after_in_child=_connecting.release
-    )
+_connecting = forks.gate()
 
 
 class CatalogUnavailableError(Exception):
