@@ -236,6 +236,7 @@ SUITES = (
     _tests("log files", "tests/unit/log/test_log_files.py"),
     _tests("log handlers", "tests/unit/engine/test_log_handlers.py"),
     _tests("forks", "tests/unit/test_forks.py"),
+    _tests("one put", "tests/unit/transactions/test_one_put.py"),
     _tests(
         "without memory",
         "tests/unit/threads/test_log_later.py",

@@ -6,6 +6,7 @@ import pytest
 
 import holdfast
 from holdfast import CommitUnknownError, StorageError
+from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.transactions.transaction_state import State
 from support.builders.transactions import INVOICES, kill, open_queue, prepare, prepared_ids, waiting
@@ -43,13 +44,17 @@ def test_an_interrupted_prepare_is_in_doubt(storage: SimulatedStorage, monkeypat
         assert waiting(again) == [b"new"]
 
 
-def test_an_interrupted_commit_is_unknown(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("count", "verb"), [(1, "put"), (2, "put_many")])
+def test_an_interrupted_commit_is_unknown(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, count: int, verb: str
+) -> None:
     """It may have happened."""
     queue = open_queue(storage)
     tx = queue.begin()
-    tx.put(b"new")
+    for _ in range(count):
+        tx.put(b"new")
     with monkeypatch.context() as patched:
-        patched.setattr(Branch, "commit", interrupted)
+        patched.setattr(WriteSide, verb, interrupted)
         with pytest.raises(KeyboardInterrupt):
             tx.commit()
     assert tx.state is State.UNKNOWN

@@ -27,7 +27,7 @@ from holdfast.errors import (
 from holdfast.persistence.format.commit_record import PartOf
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.options.arguments import wait_for
+from holdfast.queue.options.arguments import DATA_FILE_BYTES_MIN, wait_for
 from holdfast.queue.options.failure import GIVEN_BACK, Failure, failure_of
 from holdfast.queue.options.put_options import Put
 from holdfast.queue.prepared.joint_resolver import check_part_of
@@ -46,6 +46,10 @@ TIMEOUT_SECONDS = 60.0
 
 _OPEN = State.OPEN
 """Looking a member up in its class costs every put."""
+
+
+_MEMORY_BYTES_MIN = DATA_FILE_BYTES_MIN // 4
+"""What the transactions of any queue keep in memory."""
 
 
 class TransactionBase(ABC):
@@ -278,8 +282,19 @@ class Transaction(TransactionBase):
         super().__init__(handle.clock, timeout)
         self._handle = handle
         self._resolver = resolver
-        self._branch = branch_of(handle, self, self._nonce, record_bytes_max)
-        self._branches = [self._branch]
+        self._record_bytes_max = record_bytes_max
+        self._only_bytes_max = record_bytes_max if record_bytes_max < _MEMORY_BYTES_MIN else _MEMORY_BYTES_MIN
+        self._only: bytes | None = None
+
+    @property
+    def _branch(self) -> Branch:
+        """What it does to its queue; as long as that is a put of one plain message, ``_only`` is all of it."""
+        if not self._branches:
+            branch = branch_of(self._handle, self, self._nonce, self._record_bytes_max)
+            if self._only is not None:
+                branch.put(self._only, None)
+            self._branches = [branch]
+        return self._branches[0]
 
     # -- Work --------------------------------------------------------------------------------------------------------
 
@@ -297,7 +312,18 @@ class Transaction(TransactionBase):
         """
         if self.state is not _OPEN or self._monotonic() >= self._deadline:
             self._check("put")
-        self._branch.put(payload, headers)
+        if self._branches:
+            self._branches[0].put(payload, headers)
+        elif (
+            self._only is None
+            and headers is None
+            and type(payload) is bytes
+            and len(payload) <= self._only_bytes_max
+            and self._handle.producer is None
+        ):
+            self._only = payload
+        else:
+            self._branch.put(payload, headers)
 
     def put_many(self, payloads: Iterable[bytes | Put]) -> None:
         """Add messages in order. Raises as :meth:`put`; then none is added."""
@@ -452,9 +478,10 @@ class Transaction(TransactionBase):
         costs".
         """
         with self._lock:
-            self._check("commit")
-            if self.state is State.OPEN:
-                self._offsets: range = self._commit_by(lambda left: self._branch.commit(self.id, left))
+            if self.state is not _OPEN or self._monotonic() >= self._deadline:
+                self._check("commit")
+            if self.state is _OPEN:
+                self._offsets: range = self._commit_by(self._commit_open)
             elif self.state is State.PREPARED:
                 try:
                     self._offsets = self._resolver.commit(self.id, nonce=self._nonce)
@@ -463,6 +490,18 @@ class Transaction(TransactionBase):
                     raise
                 self.state = State.COMMITTED
             return self._offsets
+
+    def _give_up(self) -> None:
+        self._only = None
+        super()._give_up()
+
+    def _commit_open(self, left: float) -> range:
+        """Commit within ``left`` seconds."""
+        only = self._only
+        if only is None or self._branches:
+            return self._branch.commit(self.id, left)
+        offset = self._handle.require_putting().put(only, b"", left)
+        return range(offset, offset + 1)
 
     def abort(self) -> None:
         """Discard everything, prepared or not: puts are gone, taken messages are available again.

@@ -1,6 +1,7 @@
 """Tasks that are cancelled, messages that died with a process, and leases that ran out before the handler."""
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -116,7 +117,8 @@ async def test_a_handler_that_cancels_its_own_task_ends_no_consumer(
         assert [letter.exception for letter in await numbers.dead.list()] == ["asyncio.exceptions.CancelledError"] * (
             how == "noticed"
         )
-        assert ("the program has cancelled a task" in caplog.text) == (how == "behind its return")
+        is_noticed = how == "behind its return" and sys.version_info < (3, 13)  # from there on uncancel() forgets it
+        assert ("the program has cancelled a task" in caplog.text) == is_noticed
 
 
 def test_a_loop_that_ends_with_its_handlers_gives_their_messages_back_uncounted(tmp_path: Path) -> None:
@@ -263,7 +265,7 @@ async def test_an_owner_that_does_not_answer_keeps_no_thread(
         run = asyncio.create_task(service.run())
         await until(lambda: caplog.text.count("trying again each second") == count)
         await asyncio.wait_for(others.put(1), 10)
-        assert all(each.is_open for each in seen)
+        await until(lambda: all(each.is_open for each in seen))  # each but for a moment, behind an attempt
         monkeypatch.setattr(patience, "RETRY_SECONDS", 3600)
         await asyncio.sleep(0.1)
         service.stop()

@@ -21,6 +21,7 @@ from holdfast.service.failover import FailoverSource
 from support.builders.handles import handle_of
 from support.processes.interruptions import Kind, interrupted, points_of, without_hanging
 from support.processes.loops import in_a_loop, turns, until
+from support.processes.threads import wait_until
 
 
 def waiting_count(queue: AsyncQueue[int]) -> int:
@@ -206,9 +207,12 @@ class Nothing:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-@in_a_loop
-async def test_a_take_that_is_interrupted_as_it_begins_holds_up_no_other(error: type[BaseException]) -> None:
+def test_a_take_that_is_interrupted_as_it_begins_holds_up_no_other(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever it is: the next one is served, and the thread ends."""
+    loop = asyncio.new_event_loop()  # not of asyncio.run, which has a handler of its own for Ctrl-C
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
 
     def refuse() -> int:
         raise Empty
@@ -228,8 +232,9 @@ async def test_a_take_that_is_interrupted_as_it_begins_holds_up_no_other(error: 
         interrupted(partial(takes._add, new()), point, error)
         later = new()
         without_hanging(partial(takes._add, later))
-        await asyncio.wait_for(later.done, 30)
+        wait_until(lambda later=later: later._error is not None)  # type: ignore[misc]
         without_hanging(takes.close)
+    loop.close()
 
 
 @in_a_loop
