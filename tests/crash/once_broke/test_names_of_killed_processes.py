@@ -15,6 +15,7 @@ import pytest
 
 from holdfast import (
     CommitUnknownError,
+    Empty,
     GroupNotFoundError,
     HoldfastError,
     PersistentQueue,
@@ -27,13 +28,16 @@ from holdfast.clock import SystemClock
 from holdfast.persistence.filesystem import locks
 from holdfast.persistence.format.commit_record import Participant
 from holdfast.persistence.outcomes.redo import OWN, has_settled
+from holdfast.persistence.verify import verify
 from holdfast.queue.queues_joint_commits import QueuesJointCommits
 from proof.crash_states.crashes import AllBut
+from support.builders.handles import handle_of
 from support.builders.joint import file_part, stuck
 from support.models.crash_choices import ALL_SECTORS, ByKind, ReadsZeros
 from support.owners.second_groups import open_beside
 from support.storages.disk_operations import (
     FailedSync,
+    FailedSyncDirectory,
     MakeDirectory,
     NameOperation,
     Remove,
@@ -42,6 +46,7 @@ from support.storages.disk_operations import (
     Truncate,
 )
 from support.storages.faults import FaultPlan
+from support.storages.refusals import refusing
 from support.storages.simulated_storage import SimulatedStorage
 
 ROOT = Path("/q")
@@ -638,6 +643,64 @@ def test_a_visit_notes_nothing_in_a_life_that_its_group_has_left_meanwhile(
     else:
         with opened(storage, group="slow") as queue:
             assert shown(queue) == [b"four"]
+
+
+def test_an_acknowledgement_that_is_committed_stays_beside_a_seek_whose_sync_failed_before_a_kill() -> None:
+    """The next owner took the life that it found for another one, and dropped the commit record; the seek was lost."""
+    storage = SimulatedStorage()
+    with opened(storage) as queue:
+        queue.groups.create("slow")
+        queue.put_many([b"one", b"two"])
+    renamed: list[str] = []
+
+    def before_verb(verb: str, path: Path) -> None:
+        if verb == "rename":
+            renamed.append(path.name)
+        elif verb == "sync_directory" and path == SLOW and renamed[-1:] == ["group.json.new"] and not storage.faults:
+            storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}))
+
+    with opened(storage, group="slow") as queue:
+        storage.replay_from_here()
+        with queue.transaction() as tx:
+            tx.ack(tx.receive(timeout=0))
+            tx.put(b"new")
+        storage.before_verb = before_verb
+        with pytest.raises(HoldfastError):
+            queue.groups.seek("slow", 2)
+        storage.before_verb = storage.faults = None
+        killed = killed_behind(storage, lambda change: isinstance(change, FailedSyncDirectory))
+    killed.replay_from_here()
+    with opened(killed) as owner:
+        owner.put(b"later")
+    for disk in losses(killed):
+        with opened(disk, group="slow") as left:
+            assert b"one" not in shown(left)
+
+
+def test_files_that_are_finished_stay_while_the_name_of_the_next_one_may_be_lost() -> None:
+    """Its sync failed, and the others were retired; without the name the messages seemed to be lost."""
+    storage = SimulatedStorage()
+    with opened(storage) as queue:
+        for _ in range(3):
+            queue.put(LARGE)
+        with refusing(storage, "sync_directory", "data", count=1), suppress(HoldfastError):
+            for _ in range(5):
+                queue.put(LARGE)
+        with pytest.raises(PoisonedError):
+            queue.put(LARGE)
+        finished = 0
+        with suppress(Empty):
+            while True:
+                queue.get(timeout=0)
+                finished += 1
+        assert finished >= 3
+        handle_of(queue).reclaim()
+        disks = [storage.crash_dropping_unsynced(), *(storage.crash(AllBut(False, odd)) for odd in range(14))]
+    for disk in disks:
+        assert verify(ROOT, storage=disk).ok
+        with opened(disk) as left:
+            assert left.stats().lost == 0
+            assert left.put(b"next") >= finished
 
 
 def test_the_group_of_a_stream_is_durable_before_the_stream_reads_for_it() -> None:

@@ -25,7 +25,7 @@ DRAINS = (
         "name-of-a-batch-not-synced",
         "Messages are acknowledged, and the directory with their rows is lost with the power.",
         "arrow/writing/directory_writer.py",
-        "            self._storage.sync_directory(self._base)\n",
+        "            sync_name(self._storage, place)\n",
         "",
         "drains",
     ),

@@ -113,7 +113,7 @@ def test_progress_is_durable_before_the_file_goes(parts: LogParts) -> None:
             order.append("gone")
 
     parts.storage.before_verb = look
-    done = retire(parts, own_group=own.name, own_progress=progress, syncs=[lambda: order.append("synced")])
+    done = retire(parts, own_group=own.name, own=progress, syncs=[lambda: order.append("synced")])
     assert done == [FIRST]
     assert order == ["synced", "gone"]
 
@@ -179,7 +179,7 @@ def test_own_progress_in_memory_decides_for_the_own_group(parts: LogParts) -> No
     """What is not noted on the disk yet is synced first."""
     (own,) = with_log(parts, "own")
     progress = GroupProgress()
-    assert retire(parts, own_group=own.name, own_progress=progress, syncs=[lambda: None]) == []
+    assert retire(parts, own_group=own.name, own=progress, syncs=[lambda: None]) == []
 
 
 # -- Retention -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.errors import ConfigError
-from holdfast.persistence.filesystem.directories import make_parents
+from holdfast.persistence.filesystem.directories import make_parents, sync_name
 from holdfast.persistence.filesystem.layout import check_name
 from holdfast.persistence.filesystem.storage import OsStorage, Storage, storage_errors
 from holdfast.serializers.extras import import_extra
@@ -111,7 +111,7 @@ class DirectoryWriter:
                 replaced.append(_free_name(place, replaced))
                 self._storage.rename(place, replaced[-1])
             self._storage.rename(new, place)
-            self._storage.sync_directory(self._base)
+            sync_name(self._storage, place)
             for each in replaced:  # not before: a loss of power may give one of them its place back
                 _remove_tree(self._storage, each)
 

@@ -31,7 +31,7 @@ def retire_finished_files(
     retention: Retention,
     *,
     own_group: str | None = None,
-    own_progress: GroupProgress | None = None,
+    own: GroupProgress | None = None,
     syncs: Sequence[Callable[[], object]] = (),
 ) -> list[DataFileName]:
     """Retire sealed data files that all groups have finished and that need not be kept; return their names.
@@ -44,14 +44,14 @@ def retire_finished_files(
         The queue.
     retention : Retention
         What is kept although it is finished.
-    own_group, own_progress
+    own_group, own
         The group whose read side calls, and its progress; None if the caller has none, and all groups are read from the
         disk.
     syncs : sequence of callable
         Make the progress of the groups durable that this process has open. One raises, and nothing is retired, if an
         earlier sync of its group has failed: a second one of another handle could succeed over lost data.
     """
-    retire = partial(_retire, directory, files, clock, retention, own_group, own_progress, syncs)
+    retire = partial(_retire, directory, files, clock, retention, own_group, own, syncs)
     return groups_locked(files.storage, directory, clock).run(retire)  # a close may follow an interruption at once
 
 
@@ -61,7 +61,7 @@ def _retire(
     clock: Clock,
     retention: Retention,
     own_group: str | None,
-    own_progress: GroupProgress | None,
+    own: GroupProgress | None,
     syncs: Sequence[Callable[[], object]],
 ) -> list[DataFileName]:
     storage, queue_id = files.storage, files.queue_id
@@ -78,8 +78,8 @@ def _retire(
     outside = distances.outside(NOTHING if missing_bytes else retention.kept)
     ends = {name: following.first_offset for name, following in pairwise(files.names())}  # all but the last
     finished = {name: ends[name] for name in outside}
-    if own_progress is not None:
-        finished = _finished_by(own_progress, finished)
+    if own is not None:
+        finished = _finished_by(own, finished)
     if not finished:
         return []
     groups = list_groups(storage, directory)

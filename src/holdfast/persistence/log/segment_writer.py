@@ -266,6 +266,11 @@ class SegmentWriter:
 
     # -- Failing -----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether memory and disk may be apart."""
+        return self._poison.cause is not None
+
     def check_poison(self) -> None:
         """Raise PoisonedError if memory and disk may be apart."""
         self._poison.check()

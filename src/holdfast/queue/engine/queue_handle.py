@@ -304,16 +304,18 @@ class QueueHandle:
 
     def reclaim(
         self,
-        own_group: str | None = None,
+        group: str | None = None,
         own: GroupProgress | None = None,
         syncs: Sequence[Callable[[], object]] = (),
     ) -> None:
-        """Retire the data files that every group has finished, and that the queue does not keep."""
-        retention = stored_retention(self.storage, self.directory, self.capacity.wanted_bytes)
-        syncs = [*syncs, *(side.flush for name, side in list(self.group_readers.items()) if name != own_group)]
-        retire_finished_files(
-            self.directory, self.files, self.clock, retention, own_group=own_group, own_progress=own, syncs=syncs
-        )
+        """Retire the data files that every group has finished, and that the queue does not keep.
+
+        None while the write side is poisoned: the name of the file behind them may be lost, and then they seem to be.
+        """
+        if self.write_side is None or not self.write_side.is_poisoned:
+            kept = stored_retention(self.storage, self.directory, self.capacity.wanted_bytes)
+            syncs = [*syncs, *(side.flush for name, side in list(self.group_readers.items()) if name != group)]
+            retire_finished_files(self.directory, self.files, self.clock, kept, own_group=group, own=own, syncs=syncs)
 
     def flush_groups(self) -> None:
         """Make the progress of all groups durable that are open here. Raises if an earlier sync of one has failed."""

@@ -434,6 +434,11 @@ class WriteSide(Upkeep):
             self._unsynced_commits = commits_max  # the next commit syncs for these
             raise
 
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether an earlier failure has left memory and disk possibly apart."""
+        return self._writer.is_poisoned
+
     def flush(self) -> None:
         """Sync everything put so far, under any policy. Raises PoisonedError if some of it may not be on the disk."""
         with self._append_lock:
