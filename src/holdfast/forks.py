@@ -18,7 +18,9 @@ _ATTEMPTS = 16
 """Interruptions of one child that cost nothing, less one."""
 
 _all: list[Forget] = []
-_left: list[Forget] = []
+left: list[Forget] = []
+"""What this child has yet to forget. Whatever must not use files or nonces of the parent looks here first, and calls
+:func:`forget_left`: a handler of signals may come before it, and a full stack keeps each attempt from beginning."""
 
 
 def in_child(forget: Forget) -> None:
@@ -41,17 +43,17 @@ def gate() -> threading.RLock:
     return lock
 
 
-def _forget_left() -> None:
+def forget_left() -> None:
     """Call those that have not returned in this child."""
-    while _left:
+    while left:
         try:
-            _left[0]()
+            left[0]()
         except BaseException:
-            _left.append(_left.pop(0))  # one that fails for good keeps no other from it
+            left.append(left.pop(0))  # one that fails for good keeps no other from it
             raise
-        del _left[0]
+        del left[0]
 
 
-os.register_at_fork(after_in_child=partial(_left.extend, _all))  # in C, where Python looks for no signal
+os.register_at_fork(after_in_child=partial(left.extend, _all))  # in C, where Python looks for no signal
 for _ in range(_ATTEMPTS):
-    os.register_at_fork(after_in_child=_forget_left)
+    os.register_at_fork(after_in_child=forget_left)

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType, FunctionType, MethodType
@@ -15,18 +15,18 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast import ForkedError, PersistentQueue, forks
+from holdfast import ForkedError, HoldfastError, PersistentQueue, forks
 from holdfast.persistence.filesystem import locks
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.threads import lifecycle
 from holdfast.queue.transport import open_sockets
 from holdfast.service.catalog import database
-from support.processes.children import child
+from support.processes.children import Child, child
 from support.processes.interruptions import Kind, Point, interrupted, points_of, without_hanging
 
 GATES = [locks._gate, open_sockets._gate, database._connecting]
 
-BEGINNING = [forks._forget_left, *(each for each in forks._all if isinstance(each, FunctionType | MethodType))]
+BEGINNING = [forks.forget_left, *(each for each in forks._all if isinstance(each, FunctionType | MethodType))]
 """Not those that are written in C, in which Python looks for no signal."""
 
 
@@ -60,7 +60,7 @@ def test_a_child_that_is_interrupted_as_it_forgets_forgets_all_the_same(
 
     def look() -> None:
         sys.setprofile(None)
-        assert forks._left == []
+        assert forks.left == []
         for gate in GATES:
             without_hanging(partial(go_through, gate))
         assert next_nonce()[:8] != own
@@ -116,17 +116,54 @@ def test_ctrl_c_beside_a_closed_gate_ends_the_wait_of_a_fork_and_leaves_the_gate
     without_hanging(partial(go_through, gate))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+def test_a_call_of_a_child_before_it_has_forgotten_costs_its_parent_nothing(mode: str, tmp_path: Path) -> None:
+    """As of a handler of signals; it writes into no file of the parent, and asks its owner nothing in its name."""
+    answers, tell = os.pipe()
+
+    def strike(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is forks.forget_left.__code__ and os.getpid() != parent:
+            sys.setprofile(None)
+            for queue in (owner, client):
+                with suppress(HoldfastError):
+                    queue.put(b"of the child")
+            os.write(tell, b"it has called")
+
+    parent, before = os.getpid(), sys.getprofile()
+    with (
+        PersistentQueue(tmp_path / "q", mode=mode) as owner,  # type: ignore[arg-type]
+        PersistentQueue(tmp_path / "q", mode=mode) if mode == "shared" else nullcontext(owner) as client,  # type: ignore[arg-type]
+    ):
+        owner.put(b"one")
+        client.put(b"two")
+        sys.setprofile(strike)
+        try:
+            forked = Child(lambda: None)
+        finally:
+            sys.setprofile(before)
+        assert forked.wait() == 0
+        assert os.read(answers, 99) == b"it has called"
+        offsets = [queue.put(b"of the parent") for queue in (owner, client, owner)]
+    with PersistentQueue(tmp_path / "q", mode=mode) as again:  # type: ignore[arg-type]
+        found = {each.offset: each.payload for each in again.receive_many(99, timeout=0)}
+    assert [found[each] for each in offsets] == [b"of the parent"] * 3
+    assert [found[0], found[1]] == [b"one", b"two"]
+    for each in (answers, tell):
+        os.close(each)
+
+
 def test_one_that_fails_for_good_keeps_no_other_from_being_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried as often as there are attempts."""
     fails, works = Mock(side_effect=MemoryError), Mock()
-    monkeypatch.setattr(forks, "_left", [fails, works])
+    monkeypatch.setattr(forks, "left", [fails, works])
     for _ in range(3):
         with pytest.raises(MemoryError):
-            forks._forget_left()
+            forks.forget_left()
     assert works.call_count == 1
     fails.side_effect = None
-    forks._forget_left()
-    forks._forget_left()
+    forks.forget_left()
+    forks.forget_left()
     assert fails.call_count == 4
 
 

@@ -106,6 +106,12 @@ def test_persistence_has_every_record_said_by_a_thread() -> None:
     assert not loggers, "\n".join(loggers)
 
 
+def test_no_thread_waits_in_what_an_interruption_leaves_locked() -> None:
+    """Conditions, events and semaphores of ``threading`` are Python code: see ``notifier.py``, whose Flag is none."""
+    waits = re.compile(r"threading\.(Condition|Event|Semaphore|BoundedSemaphore|Barrier)\(")
+    assert [str(path) for path in SOURCES if waits.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_no_function_is_longer_than_70_lines() -> None:
     """A function fits on a screen, its docstring included."""
     too_long = [

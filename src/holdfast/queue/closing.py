@@ -7,6 +7,7 @@ interruption is lost in there.
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 import weakref
 from abc import ABC, abstractmethod
@@ -14,6 +15,10 @@ from abc import ABC, abstractmethod
 from holdfast.errors import HoldfastError
 
 logger = logging.getLogger("holdfast")
+
+
+TROUBLE_SECONDS = 0.1
+"""The pause before closing is tried again."""
 
 
 class Closing(ABC):
@@ -56,8 +61,13 @@ class Closing(ABC):
         warnings.warn(f"{name} was dropped and not closed: use `with`, or call close()", ResourceWarning, stacklevel=2)
 
     def close_dropped(self, path: object) -> None:
-        """Close the parts of a queue that was dropped; log an error."""
-        try:
-            self.close()
-        except HoldfastError as error:
-            logger.error("closing %s, which was dropped, failed: %s", path, error)
+        """Close the parts of a queue that was dropped; log an error. Without memory, try again until there is some."""
+        while True:
+            try:
+                self.close()
+            except MemoryError:
+                time.sleep(TROUBLE_SECONDS)
+                continue
+            except HoldfastError as error:
+                logger.error("closing %s, which was dropped, failed: %s", path, error)
+            return

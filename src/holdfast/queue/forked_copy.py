@@ -83,7 +83,9 @@ class ForkedCopy:
             opening.opened.close(self)
 
     def forget_after_fork(self) -> None:
-        """In a child of the child: the same again, even if a thread was just opening the queue."""
+        """In a child of the child: the same again, even if a thread was opening the queue; a closed one stays so."""
+        if self._lifecycle.is_closed:
+            return
         engine = vars(self).get("_engine")
         if engine is not None:
             engine.forget_after_fork()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.clock import Clock
@@ -84,7 +85,8 @@ class StandingOwner:
                 self._look()
                 self._trouble = ""
             except Exception as error:  # without memory, say: it looks again
-                self._tell(error)
+                with suppress(Exception):
+                    self._tell(error)
 
     def _look(self) -> None:
         """Own the queue, unless it was handed over to a session that lives."""
@@ -106,7 +108,7 @@ class StandingOwner:
 
     def _tell(self, error: Exception) -> None:
         """Log what keeps it from owning, once."""
-        if not self._is_over.is_set() and str(error) != self._trouble:
-            self._trouble = str(error)
+        if not self._is_over.is_set() and repr(error) != self._trouble:
+            self._trouble = repr(error)
             level = logging.INFO if isinstance(error, RetryableError) else logging.ERROR
             logger.log(level, "%s is not owned by this process: %s", self._path, error)

@@ -558,6 +558,22 @@ BETWEEN_PROCESSES = (
         "forks",
     ),
     Mutation(
+        "settler-that-pops-and-fails",
+        "Messages that were handled stay in hand for ever if there is no memory for settling them.",
+        "service/workers/settler.py",
+        "                delivery.is_open = False\n        self._space",
+        "                pass\n        self._space",
+        "without memory",
+    ),
+    Mutation(
+        "tasks-told-once",
+        "Tasks wait for ever if there is no memory for telling them that their wait has failed.",
+        "service/aio/async_takes.py",
+        "            except MemoryError:  # until there is some\n                time.sleep(TROUBLE_SECONDS)\n",
+        "            except MemoryError:  # until there is some\n                del waiting[0]\n",
+        "without memory",
+    ),
+    Mutation(
         "copy-put-off-too-early",
         "A copy that is interrupted as it is put off is no copy of any kind.",
         "queue/forked_copy.py",
@@ -579,8 +595,8 @@ BETWEEN_PROCESSES = (
         "settler-that-dies",
         "Messages that were handled stay in hand for ever behind a lack of memory.",
         "service/workers/settler.py",
-        "                    self._fail(error)\n        finally:",
-        "                    raise\n        finally:",
+        "                failure = failure or error\n",
+        "                raise\n",
         "without memory",
     ),
     Mutation(

@@ -129,6 +129,9 @@ def test_a_copy_that_is_closed_before_its_first_use_is_never_opened(tmp_path: Pa
     for call in (lambda: queue.put(b"a"), queue.stats):
         with pytest.raises(ClosedError):
             call()
+    queue.forget_after_fork()  # in a child of the child
+    with pytest.raises(ClosedError):
+        queue.put(b"a")
 
 
 @pytest.mark.parametrize("end", ["close", "shutdown"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -184,6 +185,17 @@ def test_what_keeps_it_from_owning_is_logged_once(
     monkeypatch.undo()
     told = [record for record in caplog.records if "not now" in record.getMessage()]
     assert [record.levelname for record in told] == [level]
+
+
+def test_an_owner_that_cannot_even_log_looks_again(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory, say."""
+    owner, fail = stand(), Mock(side_effect=MemoryError)
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, "_look", fail)
+        patched.setattr(standing_owner.logger, "log", Mock(side_effect=MemoryError))
+        wait_until(lambda: fail.call_count > 2)
+    assert owner._thread is not None
+    assert owner._thread.is_alive()
 
 
 # -- The parts -------------------------------------------------------------------------------------------------------

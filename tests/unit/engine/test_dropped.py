@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from holdfast import ClosedError, FlushPolicy, PersistentQueue, QueueLockedError, QueueService, threads
+from holdfast.queue import closing
+from holdfast.queue.local_engine import LocalEngine
 from support.processes.children import child, run_script
 from support.processes.thread_starts import StartFaults, starting
 from support.processes.threads import wait_until
@@ -185,6 +187,27 @@ def test_what_was_closed_or_never_opened_or_is_the_parents_is_not_warned_of(tmp_
     with child(drop) as process:
         assert process.wait() == 0
     queues.pop().close()
+
+
+def test_closing_a_dropped_queue_without_memory_is_tried_again(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would stay locked as long as the process lives."""
+    path = Path("/orders")
+    monkeypatch.setattr(closing, "TROUBLE_SECONDS", 0.001)
+    errors, close = [MemoryError()] * 2, LocalEngine.close
+
+    def close_without_memory(engine: LocalEngine) -> None:
+        if errors:
+            raise errors.pop()
+        close(engine)
+
+    queues = [PersistentQueue(path, mode="exclusive", storage=storage)]
+    monkeypatch.setattr(LocalEngine, "close", close_without_memory)
+    with dropping():
+        queues.clear()
+    wait_until(lambda: is_free(path, storage=storage), SECONDS)
+    assert errors == []
 
 
 def test_closing_a_dropped_queue_that_fails_is_logged(

@@ -207,6 +207,6 @@ def test_a_pool_starts_no_more_threads_than_there_is_work_for() -> None:
         pool = ThreadPool("holdfast-test", 16)
         for _ in range(10):
             pool.submit(lambda: None).result(30)
-            wait_until(lambda: pool._idle._value > 0)  # type: ignore[attr-defined]
+            wait_until(lambda: len(pool._idle) > 0)
         pool.close()
     assert len(faults.tried) == 1

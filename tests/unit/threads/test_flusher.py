@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -197,6 +198,17 @@ def test_a_failure_that_passes_is_tried_again_and_said_once(
     wait_until(lambda: ticked == outcomes)
     background.stop()
     assert text_said(caplog).count("no space") == 1
+
+
+def test_a_failure_that_cannot_be_logged_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without memory for both, say."""
+    monkeypatch.setattr(flusher, "TROUBLE_SECONDS", 0.001)
+    monkeypatch.setattr(flusher.logger, "error", Mock(side_effect=MemoryError))
+    tick = Mock(side_effect=[MemoryError(), MemoryError(), False])
+    background = Flusher(tick, tick, 0.0001, SystemClock())
+    background.kick()
+    wait_until(lambda: tick.call_count == 3)
+    background.stop()
 
 
 def test_a_thread_that_finds_no_memory_to_wait_with_is_replaced_by_the_next_kick(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -648,14 +649,18 @@ def test_an_orderly_end_tells_each_client_what_was_not_done(tmp_path: Path) -> N
         assert [each.was_sent for each in caught] == [False, False]
 
 
+@pytest.mark.parametrize("can_log", [True, False])
 def test_a_failure_of_the_loop_itself_is_told_and_no_orderly_end_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, can_log: bool
 ) -> None:
     """The owner can let the next one in; what was sent may have been done."""
     with served(tmp_path / "socket") as server:
         client, failed = server.connection(), threading.Event()
         client.ask(1, request(1, b"echo"), 30)
         server.loop.on_failed = failed.set
+        if not can_log:
+            monkeypatch.setattr(server_loop.logger, "exception", Mock(side_effect=MemoryError))
+            monkeypatch.setattr(threading, "excepthook", Mock())
         monkeypatch.setattr(server.loop, "_answer", lambda *_: (_ for _ in ()).throw(ValueError("a bug")))
         with pytest.raises(ConnectionLostError) as lost:
             client.ask(2, request(2, b"echo"), 30)

@@ -149,6 +149,8 @@ class OsFile:
         _open_files.add(self)
 
     def write_at(self, buffers: Sequence[bytes], position: int) -> int:
+        if _left:
+            forks.forget_left()
         return _write(self._fd, buffers, position)
 
     def read_at(self, size: int, position: int) -> bytes:
@@ -213,11 +215,14 @@ class OsFile:
 
     def _check_open(self) -> None:
         """Python turns a handle of -1 into a ValueError in some calls; everywhere it is EBADF."""
+        if _left:
+            forks.forget_left()
         if self._fd < 0:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 _open_files: weakref.WeakSet[OsFile] = weakref.WeakSet()
+_left = forks.left
 
 
 def _close_copies() -> None:

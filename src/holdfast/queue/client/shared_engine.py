@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,6 +35,7 @@ from holdfast.queue.options.settings import GROUP_SETTINGS, QUEUE_SETTINGS, Sett
 from holdfast.queue.owner.reports import report_of
 from holdfast.queue.owner.verbs import CLOSE_GROUP, COMPACT, COUNTS, FLUSH, SEEK
 from holdfast.queue.protocol.messages import Attach, Verb
+from holdfast.queue.threads.notifier import Flag
 from holdfast.threads import start_thread
 
 logger = logging.getLogger("holdfast")
@@ -72,7 +72,7 @@ class SharedEngine(Closing):
     def __init__(self, storage: Storage, clock: Clock, path: Path, options: Options) -> None:
         super().__init__()
         self._group = options.group
-        self._is_ending = threading.Event()
+        self._is_ending = Flag()
         self._finder = OwnerFinder(storage, clock, path, options)
         self.membership = Membership(self._finder)
         try:

@@ -17,6 +17,7 @@ from holdfast.persistence.format.constants import NONCE, NONCE_THREAD_BYTES
 _Counts = tuple[bytes, "count[int]"]
 
 _pack = NONCE.pack
+_left = forks.left
 
 
 class _Series:
@@ -48,6 +49,8 @@ _free: list[_Counts] = []
 
 def next_nonce() -> bytes:
     """Return a new nonce, length 16."""
+    if _left:
+        forks.forget_left()
     try:
         series = _threads.series
     except AttributeError:

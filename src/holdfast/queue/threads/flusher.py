@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast.clock import Clock
 from holdfast.errors import CommitUnknownError, HoldfastError, PoisonedError
@@ -126,9 +127,10 @@ class Flusher:
                 raise
             except Exception as error:  # of the disk, of memory, or a bug
                 pause = max(self._interval, TROUBLE_SECONDS)
-                if said != str(error):
-                    said, is_known = str(error), isinstance(error, HoldfastError)
-                    logger.error("background flush failed, and is tried again: %s", error, exc_info=not is_known)
+                if said != repr(error):
+                    said, is_known = repr(error), isinstance(error, HoldfastError)
+                    with suppress(Exception):  # without memory for that, too, it is tried again all the same
+                        logger.error("background flush failed, and is tried again: %r", error, exc_info=not is_known)
             self.idle = False
 
     def _is_own(self) -> bool:

@@ -45,6 +45,11 @@ class Lifecycle:
         states: dict[object, str] = {None: "open", self._closed: "closed", forked_error: "forked"}
         return states.get(self.refusal, "draining")
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it refuses everything with ClosedError."""
+        return self._is_closed
+
     def check(self) -> None:
         """Refuse new work if the part is not open."""
         if self.refusal is not None:

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Sequence
 
+from holdfast import forks
 from holdfast.queue.protocol.frames import NOTICE, REPLY, Frame, FrameDecoder, ProtocolError
 from holdfast.queue.transport.sending import RECEIVE_BYTES, send_some, unsent, widen
 
@@ -80,6 +81,8 @@ class Connection:
         ConnectionLostError
             The connection has ended, and is closed; ``was_sent`` tells whether the request may have been done.
         """
+        if forks.left:
+            forks.forget_left()
         self._check(was_sent=False)
         deadline = None if timeout is None else time.monotonic() + timeout
         self._is_in_step = False

@@ -194,8 +194,10 @@ class ServerLoop:
                 self._round()
             self._take_leave()
         except Exception:
-            logger.exception("the owner can serve no other processes any more")
-            self.on_failed()
+            try:
+                logger.exception("the owner can serve no other processes any more")
+            finally:
+                self.on_failed()
         finally:
             self._is_over = True
             for connection in list(self._connections.values()):

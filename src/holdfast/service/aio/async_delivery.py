@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, Self, TypeVar, overload
 
-from holdfast.errors import LeaseError
+from holdfast.errors import LeaseError, RetryableError
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch
 from holdfast.queue.options.put_options import Seconds
 from holdfast.service.aio.async_threads import Threads
@@ -113,7 +113,7 @@ class AsyncDelivery(Generic[Body]):
         elif _has_ended(self.sync):
             leave()
         else:
-            await self._threads.run(leave)
+            await _left(self._threads, leave, (self.sync,))
 
     def __repr__(self) -> str:
         return f"<AsyncDelivery of offset {self.offset}, number {self.delivery_count}: {self.body!r}>"
@@ -185,7 +185,7 @@ class AsyncBatch(Sequence[AsyncDelivery[Body]], Generic[Body]):
         elif all(_has_ended(each) for each in self.sync):
             leave()
         else:
-            await self._threads.run(leave)
+            await _left(self._threads, leave, self.sync)
 
 
 def _sync(items: Sequence[AsyncDelivery[Body]] | None) -> list[Delivery[Body]] | None:
@@ -195,6 +195,16 @@ def _sync(items: Sequence[AsyncDelivery[Body]] | None) -> list[Delivery[Body]] |
 def _has_ended(delivery: Delivery[Body]) -> bool:
     """Whether leaving the block changes nothing on the disk, and raises nothing."""
     return delivery.is_settled and not delivery.has_expired
+
+
+async def _left(threads: Threads, leave: Callable[[], None], deliveries: Sequence[Delivery[Body]]) -> None:
+    """Leave a block in the background; what cannot be settled comes again when its lease runs out."""
+    try:
+        await threads.run(leave)
+    except RetryableError:  # no thread could be started, say
+        for each in deliveries:
+            each.is_open = False
+        raise
 
 
 def _call_off(deliveries: Sequence[Delivery[Body]], leave: Callable[[], None]) -> None:

@@ -29,6 +29,10 @@ NEW_MAX = 1_000
 """Takes that the thread has not seen while it waits: then it looks, and drops those that were called off."""
 
 
+TROUBLE_SECONDS = 0.1
+"""The pause before a task is told once more that its wait has failed."""
+
+
 class Take(Generic[Taken]):
     """A take of one task.
 
@@ -227,12 +231,17 @@ class Takes:
     def _end(self, waiting: list[Take[Any]], error: BaseException) -> None:
         """Fail all that wait; the next one to come starts another thread."""
         with self._lock:
-            self._thread = None
-        for each in waiting:
-            each.fail(error)
-        with suppress(IndexError):
-            while True:
-                self._new.popleft().fail(error)
+            if self._thread is threading.current_thread():
+                self._thread = None
+                waiting += self._new
+                self._new.clear()
+        while waiting:
+            try:
+                waiting[0].fail(error)
+            except MemoryError:  # until there is some
+                time.sleep(TROUBLE_SECONDS)
+            else:
+                del waiting[0]
 
     def _step(self, waiting: list[Take[Any]]) -> None:
         """Take for those that wait, old and new ones; then wait for messages, or for more of them."""
@@ -240,8 +249,7 @@ class Takes:
         if not (waiting or self._new or self._is_over):
             self._more.wait()
         while self._new:
-            waiting.append(self._new[0])
-            self._new.popleft()
+            waiting.append(self._new.popleft())
         if not self._is_over:
             waiting[:] = self._serve(waiting)
             if waiting:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -21,6 +23,10 @@ from holdfast.threads import join_thread, no_thread_error, start_thread
 logger = logging.getLogger("holdfast")
 
 Result = TypeVar("Result")
+
+
+TROUBLE_SECONDS = 0.1
+"""The pause before a caller is told once more what became of its call."""
 
 
 class ThreadPool:
@@ -38,7 +44,7 @@ class ThreadPool:
         self._name = name
         self._size = size
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
+        self._idle: deque[None] = deque()  # one for each thread without work: a Semaphore may stay locked by Ctrl-C
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._is_closed = False
@@ -57,7 +63,9 @@ class ThreadPool:
         with self._lock:
             if self._is_closed:
                 raise ClosedError("its threads have ended; make a new one")
-            if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
+            if self._idle:
+                self._idle.pop()
+            elif len(self._threads) < self._size:
                 thread = start_thread(self._run, self._name, self._end)
                 if thread is not None:
                     self._threads.append(thread)
@@ -92,7 +100,7 @@ class ThreadPool:
         while (work := self._calls.get()) is not None:
             make_call(*work)
             del work  # its objects are not kept until the next one comes
-            self._idle.release()
+            self._idle.append(None)
 
 
 def make_call(future: Future[Any], call: Callable[[], Any]) -> None:
@@ -100,11 +108,13 @@ def make_call(future: Future[Any], call: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
-        result = call()
+        future.set_result(call())
     except BaseException as error:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+        while not future.done():
+            try:
+                future.set_exception(error)
+            except MemoryError:  # until there is some: the caller waits for this
+                time.sleep(TROUBLE_SECONDS)
 
 
 async def outcome_of(future: Future[Result]) -> Result:

@@ -22,6 +22,7 @@ from holdfast.persistence.filesystem.layout import is_queue
 from holdfast.persistence.filesystem.locks import Owned
 from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.threads.lifecycle import forked_error
+from holdfast.queue.threads.notifier import Flag
 from holdfast.serializers.extras import is_installed, require_extra
 from holdfast.service.catalog.database import CatalogDatabase, CatalogUnavailableError
 from holdfast.service.catalog.facts import QueueFacts, Rows
@@ -92,7 +93,7 @@ class Catalog:
         self._readers: dict[str, QueueRows] = {}
         self._written: dict[str, tuple[QueueFacts, Signature]] = {}
         self._trouble = ""
-        self._stopping = threading.Event()
+        self._stopping = Flag()
         self._thread: threading.Thread | None = None
         self._is_kept = False
         self._pid = os.getpid()

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from holdfast.errors import ClosedError, Empty, RetryableError, ShutDown
 from holdfast.queue.consumer.draining import log_left
 from holdfast.queue.dispatch.delivery import Delivery
+from holdfast.queue.threads.notifier import Flag
 from holdfast.service.workers.patience import patiently
 from holdfast.service.workers.settler import Settler
 
@@ -84,7 +85,7 @@ class Intake:
         self._seen: tuple[Delivery[Any] | None, float] = (None, 0.0)  # the first one, and since when; the settler's
         self._taking = threading.Lock()
         self._seconds: float | None = None
-        self.stopped = threading.Event()
+        self.stopped = Flag()
         self._is_drained = False
 
     @property

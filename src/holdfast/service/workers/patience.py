@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.errors import RetryableError
+from holdfast.queue.threads.notifier import Flag
 
 Result = TypeVar("Result")
 
@@ -15,7 +16,7 @@ logger = logging.getLogger("holdfast")
 
 RETRY_SECONDS = 1.0
 
-AT_ONCE = threading.Event()
+AT_ONCE = Flag()
 """Ends the wait of a call before it begins: one try is made."""
 
 AT_ONCE.set()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast.errors import ClosedError, HoldfastError, LeaseError, RetryableError
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch, by_queue
+from holdfast.queue.threads.notifier import Flag
 from holdfast.service.workers.patience import AT_ONCE, patiently
 from holdfast.threads import start_thread
 
@@ -21,6 +23,9 @@ logger = logging.getLogger("holdfast")
 
 LOOK_SECONDS = 1.0
 """How often to look after what is to be given back."""
+
+TROUBLE_SECONDS = 0.1
+"""The pause behind a failure of its own."""
 
 UNSETTLED_MAX = 1_000
 """Messages that may be finished and not acknowledged: so many are done again after a crash, not more."""
@@ -51,10 +56,10 @@ class Settler:
         self._finished: deque[Delivery] = deque()
         self._unbegun: deque[Sequence[Delivery]] = deque()
         self._look: Callable[[], bool] | None = None
-        self._wake = threading.Event()
-        self._space_available = threading.Event()
+        self._wake = Flag()
+        self._space_available = Flag()
         self._is_asleep = False
-        self._ending = threading.Event()
+        self._ending = Flag()
         self._no_patience = self._ending
         self._has_failed = False
         self._is_alone = False
@@ -134,14 +139,17 @@ class Settler:
     # -- The thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        try:
-            while self._finished or self._unbegun or not self._ending.is_set():
-                try:
-                    self._step()
-                except BaseException as error:  # without memory, say: what is handed in then comes again
-                    self._fail(error)
-        finally:
-            self._on_end()
+        failure: BaseException | None = None
+        while failure or self._finished or self._unbegun or not self._ending.is_set():
+            try:
+                if failure is not None:
+                    self._fail(failure)
+                    failure = None
+                self._step()
+            except BaseException as error:  # without memory, say: what is handed in from now on comes again
+                failure = failure or error
+                time.sleep(TROUBLE_SECONDS)
+        self._on_end()
 
     def _step(self) -> None:
         """Wait for messages, and settle those that are there."""
@@ -160,7 +168,11 @@ class Settler:
         batch = list(finished)
         for _ in batch:
             finished.popleft()
-        self._settle(batch)
+        try:
+            self._settle(batch)
+        finally:
+            for delivery in batch:
+                delivery.is_open = False
         self._space_available.set()
 
     def _settle(self, deliveries: list[Delivery]) -> None:

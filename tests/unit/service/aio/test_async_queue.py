@@ -3,12 +3,14 @@
 import asyncio
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from holdfast import Empty, EncodeError, Full, LeaseExpiredError, Put, ShutDown, StaleReceiptError
+from holdfast import Empty, EncodeError, Full, LeaseExpiredError, Put, RetryableError, ShutDown, StaleReceiptError
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
+from holdfast.service.aio.async_threads import Threads
 from support.processes.loops import in_a_loop, until
 
 
@@ -406,3 +408,20 @@ async def test_a_message_that_its_loop_has_settled_by_hand_stays_so(tmp_path: Pa
         async for each in numbers.consume(timeout=0):
             await each.reject("odd")
         assert len(await numbers.dead.list(reason="rejected")) == 2
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+@in_a_loop
+async def test_a_block_that_cannot_acknowledge_without_a_thread_leaves_nothing_in_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_batch: bool
+) -> None:
+    """Its messages come again when their leases run out, though this process lives on."""
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int, lease_seconds=0.2)
+        await numbers.put(1)
+        block = await numbers.receive_many(2) if is_batch else await numbers.receive()
+        with monkeypatch.context() as patched, pytest.raises(RetryableError):
+            async with block:
+                patched.setattr(Threads, "run", Mock(side_effect=RetryableError("no thread can be started")))
+        message = await numbers.receive(timeout=30)
+        assert (message.body, message.delivery_count) == (1, 2)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -183,6 +184,28 @@ async def test_a_lack_of_memory_fails_those_that_wait_and_no_later_one(
         await until(lambda: waiting_count(numbers) == 1)
         await numbers.put(1)
         assert (await waiting).body == 1
+
+
+@in_a_loop
+async def test_those_that_wait_are_told_of_a_lack_of_memory_once_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would wait for ever, behind the end of the queue too."""
+    monkeypatch.setattr(async_takes, "TROUBLE_SECONDS", 0.001)
+    tell, errors = Take._tell, [MemoryError()] * 3
+
+    def tell_without_memory(take: Take[Any]) -> bool:
+        if errors:
+            raise errors.pop()
+        return tell(take)
+
+    async with AsyncQueueService(tmp_path, mode="exclusive", catalog=False) as service:
+        numbers = await service.queue("numbers", type=int)
+        monkeypatch.setattr(Take, "_tell", tell_without_memory)
+        monkeypatch.setattr(Takes, "_serve", Mock(side_effect=MemoryError))
+        found = await asyncio.gather(*(numbers.receive() for _ in range(3)), return_exceptions=True)
+        assert [type(each) for each in found] == [MemoryError] * 3
+    assert errors == []
 
 
 @in_a_loop

@@ -4,11 +4,14 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import ClosedError, ForkedError, Full
+from holdfast.service.aio import thread_pool
 from holdfast.service.aio.async_queue import AsyncQueue
 from holdfast.service.aio.async_service import AsyncQueueService
 from holdfast.service.aio.async_threads import THREADS_MAX, Threads
@@ -162,6 +165,30 @@ async def test_full_is_raised_when_the_time_is_over() -> None:
 
 def _never_room(_: float | None) -> int:
     raise Full
+
+
+@in_a_loop
+async def test_a_thread_without_memory_tells_its_caller_later_and_makes_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the caller would wait for ever, and the thread would count."""
+    monkeypatch.setattr(thread_pool, "TROUBLE_SECONDS", 0.001)
+    threads = Threads("data")
+    with monkeypatch.context() as patched:
+        for name in ("set_result", "set_exception"):
+            errors, real = [MemoryError()], getattr(Future, name)
+
+            def tell(future: Future[Any], told: Any, errors: list[MemoryError] = errors, real: Any = real) -> None:
+                if errors:
+                    raise errors.pop()
+                real(future, told)
+
+            patched.setattr(Future, name, tell)
+        with pytest.raises(MemoryError):
+            await threads.run(int)
+    for _ in range(20):
+        assert await threads.run(int) == 0
+    threads.close()
 
 
 @in_a_loop

@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 
@@ -273,6 +274,37 @@ def test_a_settler_without_memory_fails_and_leaves_nothing_in_hand(
     assert ended.wait(SECONDS)
     assert [type(each) for each in failures] == [MemoryError]
     assert not any(each.is_open or each.is_settled for each in deliveries)
+
+
+@pytest.mark.parametrize("name", ["_settle", "_on_failure"])
+def test_a_settler_that_cannot_settle_or_tell_for_a_moment_leaves_nothing_in_hand(
+    service: QueueService, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Its failure is told once there is memory again."""
+    orders = service.queue("orders", type=int)
+    orders.put(1)
+    deliveries = orders.receive_many(1)
+    deliveries[0].is_open = True
+    told: list[BaseException] = []
+    ended = threading.Event()
+    settler = Settler("orders", told.append, ended.set)
+    without_memory = [MemoryError()]
+    real = getattr(settler, name)
+
+    def fail_once(*arguments: Any) -> None:
+        if without_memory:
+            raise without_memory.pop()
+        real(*arguments)
+
+    monkeypatch.setattr(settler, name, fail_once)
+    if name == "_on_failure":
+        monkeypatch.setattr(settler, "acknowledge", Mock(side_effect=StorageError("the disk has failed")))
+    settler.add(deliveries[0])
+    settler.start()
+    settler.end()
+    assert ended.wait(SECONDS)
+    assert [type(each) for each in told] == [MemoryError]
+    assert not deliveries[0].is_open
 
 
 def refuse(*_: object) -> None:

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from holdfast.errors import ConfigError, WorkerDiedError
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import failure_of
+from holdfast.queue.threads.notifier import Flag
 from holdfast.service.workers.consumer import name_of
 from holdfast.service.workers.job import Job
 from holdfast.service.workers.processes.worker_process import LAST_SECONDS, WorkerProcess
@@ -57,7 +58,7 @@ class WorkerPool:
         self._idle: SimpleQueue[int] = SimpleQueue()
         self._retry_of = [job.retry for job in jobs]
         self._is_stopping = False
-        self._is_stopped = threading.Event()
+        self._is_stopped = Flag()
         self._lock = threading.Lock()
         self._started_count = 0
         self._start_failures = 0

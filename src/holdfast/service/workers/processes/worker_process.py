@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import connection, get_context, resource_tracker
 from typing import TYPE_CHECKING
 
+from holdfast import forks
 from holdfast.errors import ConfigError, WorkerDiedError
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.options.failure import Failure, shortened
@@ -27,9 +27,9 @@ LAST_SECONDS = 5.0
 _LOOK_SECONDS = 0.02
 """How soon the end of a process is seen that has left copies of itself: these keep its sentinel open."""
 
-_processes_lock = threading.Lock()
+_processes_lock = forks.gate()
 """Around starting and waiting: multiprocessing looks after all children at each start, and two threads that wait for
-one child take its exit code from each other."""
+one child take its exit code from each other. A fork waits, too: multiprocessing has a lock of its own meanwhile."""
 
 
 class WorkerProcess:
