@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -17,9 +18,11 @@ import pytest
 
 from holdfast import ForkedError, HoldfastError, PersistentQueue, forks
 from holdfast.persistence.filesystem import locks
+from holdfast.persistence.filesystem.storage import OsStorage
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.threads import lifecycle
 from holdfast.queue.transport import open_sockets
+from holdfast.queue.transport.connection import Connection, ConnectionLostError
 from holdfast.service.catalog import database
 from support.processes.children import Child, child
 from support.processes.interruptions import Kind, Point, interrupted, points_of, without_hanging
@@ -151,6 +154,27 @@ def test_a_call_of_a_child_before_it_has_forgotten_costs_its_parent_nothing(mode
     assert [found[0], found[1]] == [b"one", b"two"]
     for each in (answers, tell):
         os.close(each)
+
+
+@pytest.mark.parametrize("use", ["write", "sync", "nonce", "ask"])
+def test_what_is_left_is_forgotten_before_anything_of_the_parent_is_used(use: str, tmp_path: Path) -> None:
+    """Here in this process, which has forgotten nothing."""
+    forget = Mock()
+    near, far = socket.socketpair()
+    with OsStorage().open(tmp_path / "file", create=True) as file, near, far:
+        connection = Connection(near)
+        connection.close()
+        uses: dict[str, Callable[[], object]] = {
+            "write": lambda: file.write_at((b"x",), 0),
+            "sync": file.sync,
+            "nonce": next_nonce,
+            "ask": lambda: connection.ask(1, [b"x"]),
+        }
+        forks.left.append(forget)
+        with suppress(ConnectionLostError):
+            uses[use]()
+        assert forks.left == []
+        assert forget.call_count == 1
 
 
 def test_one_that_fails_for_good_keeps_no_other_from_being_called(monkeypatch: pytest.MonkeyPatch) -> None:

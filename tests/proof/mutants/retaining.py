@@ -139,7 +139,7 @@ RETAINING = (
         "failed-owner-synced-by-another",
         "A data file goes by the progress of an open group whose own sync has failed.",
         "queue/engine/queue_handle.py",
-        "if name != own_group)]\n",
+        "if name != group)]\n",
         "if name in ())]\n",
         "retention",
     ),

@@ -371,8 +371,8 @@ def make_life_durable(
 def rewrite_life(storage: Storage, directory: QueueDirectory, group: GroupInfo, reader: PositionFileReader) -> None:
     """As :func:`make_life_durable`, of any group: that of another handle is synced, which wrote it as it opened it.
 
-    If the disk is full, a sync has to do: an opening needs no space. The caller holds the groups lock: nobody begins or
-    ends a life meanwhile. Raises ``OSError``.
+    If the disk is full, a sync has to do: an opening needs no space. The caller holds the groups lock: no life begins
+    or ends meanwhile. Raises ``OSError``.
     """
     lock = None
     try:
