@@ -46,12 +46,16 @@ def gate() -> threading.RLock:
 def forget_left() -> None:
     """Call those that have not returned in this child."""
     while left:
+        forget = left[0]
         try:
-            left[0]()
+            forget()
         except BaseException:
-            left.append(left.pop(0))  # one that fails for good keeps no other from it
+            if forget in left:
+                left.remove(forget)
+                left.append(forget)  # one that fails for good keeps no other from it
             raise
-        del left[0]
+        if forget in left:  # else a handler of signals has come here meanwhile
+            left.remove(forget)
 
 
 os.register_at_fork(after_in_child=partial(left.extend, _all))  # in C, where Python looks for no signal

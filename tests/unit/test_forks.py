@@ -191,6 +191,28 @@ def test_one_that_fails_for_good_keeps_no_other_from_being_called(monkeypatch: p
     assert fails.call_count == 4
 
 
+def test_a_handler_that_comes_meanwhile_forgets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is under way then ends, or fails, as it would have."""
+    calls: list[str] = []
+
+    def interrupted_once(name: str, error: BaseException | None) -> None:
+        calls.append(name)
+        if calls == [name]:
+            forks.forget_left()
+            if error is not None:
+                raise error
+
+    for error in (None, KeyboardInterrupt()):
+        calls.clear()
+        first, second = partial(interrupted_once, "first", error), Mock()
+        monkeypatch.setattr(forks, "left", [first, second])
+        with pytest.raises(KeyboardInterrupt) if error is not None else nullcontext():
+            forks.forget_left()
+        assert calls == ["first", "first"]
+        assert second.call_count == 1
+        assert forks.left == []
+
+
 @pytest.mark.parametrize(("mode", "is_owner"), [("exclusive", True), ("shared", True), ("shared", False)])
 def test_a_copy_that_is_interrupted_as_it_forgets_can_begin_anew(mode: str, tmp_path: Path, *, is_owner: bool) -> None:
     """Wherever it is: a copy of a shared handle is opened anew then, and any other one refuses all."""
