@@ -37,7 +37,6 @@ from support.models.crash_choices import ALL_SECTORS, ByKind, ReadsZeros
 from support.owners.second_groups import open_beside
 from support.storages.disk_operations import (
     FailedSync,
-    FailedSyncDirectory,
     MakeDirectory,
     NameOperation,
     Remove,
@@ -643,38 +642,6 @@ def test_a_visit_notes_nothing_in_a_life_that_its_group_has_left_meanwhile(
     else:
         with opened(storage, group="slow") as queue:
             assert shown(queue) == [b"four"]
-
-
-def test_an_acknowledgement_that_is_committed_stays_beside_a_seek_whose_sync_failed_before_a_kill() -> None:
-    """The next owner took the life that it found for another one, and dropped the commit record; the seek was lost."""
-    storage = SimulatedStorage()
-    with opened(storage) as queue:
-        queue.groups.create("slow")
-        queue.put_many([b"one", b"two"])
-    renamed: list[str] = []
-
-    def before_verb(verb: str, path: Path) -> None:
-        if verb == "rename":
-            renamed.append(path.name)
-        elif verb == "sync_directory" and path == SLOW and renamed[-1:] == ["group.json.new"] and not storage.faults:
-            storage.faults = FaultPlan(1, errno.EIO, verbs=frozenset({"sync_directory"}))
-
-    with opened(storage, group="slow") as queue:
-        storage.replay_from_here()
-        with queue.transaction() as tx:
-            tx.ack(tx.receive(timeout=0))
-            tx.put(b"new")
-        storage.before_verb = before_verb
-        with pytest.raises(HoldfastError):
-            queue.groups.seek("slow", 2)
-        storage.before_verb = storage.faults = None
-        killed = killed_behind(storage, lambda change: isinstance(change, FailedSyncDirectory))
-    killed.replay_from_here()
-    with opened(killed) as owner:
-        owner.put(b"later")
-    for disk in losses(killed):
-        with opened(disk, group="slow") as left:
-            assert b"one" not in shown(left)
 
 
 def test_files_that_are_finished_stay_while_the_name_of_the_next_one_may_be_lost() -> None:

@@ -65,16 +65,8 @@ KILLED_NAMES = (
         "lives-of-groups-not-durable",
         "Recovery takes the new life of a group for durable, and notes a commit in none.",
         "persistence/groups/own_group.py",
-        "            rewrite_life(self._storage, self._directory, group, reader)\n",
+        "            sync_group(self._storage, self._directory, group.name)\n",
         "            pass\n",
-        "killed names",
-    ),
-    Mutation(
-        "another-life-only-synced",
-        "The new life of a group is lost with the power, whose sync has failed; and an acknowledgement with it.",
-        "persistence/groups/group_files.py",
-        "        if lock is not None:  # until now its settings could change\n",
-        "        if False:\n",
         "killed names",
     ),
     Mutation(

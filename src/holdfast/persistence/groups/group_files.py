@@ -33,7 +33,7 @@ from holdfast.persistence.filesystem.layout import (
 )
 from holdfast.persistence.filesystem.locks import Guard, Owned
 from holdfast.persistence.filesystem.poison import Poison, undoing
-from holdfast.persistence.filesystem.storage import DISK_FULL_ERRNOS, MISSING, Storage
+from holdfast.persistence.filesystem.storage import MISSING, Storage
 from holdfast.persistence.format.constants import FORMAT_VERSION, FRAMES_START, LARGE_DOCUMENT_BYTES_MAX
 from holdfast.persistence.format.file_header import PositionFileHeader, block_copies, random_id
 from holdfast.persistence.format.json_object import as_id, as_number
@@ -366,27 +366,6 @@ def make_life_durable(
     _write(storage, directory, group)
     with suppress(*MISSING):
         storage.remove(directory.group(group.name) / _RESTORED)
-
-
-def rewrite_life(storage: Storage, directory: QueueDirectory, group: GroupInfo, reader: PositionFileReader) -> None:
-    """As :func:`make_life_durable`, of any group: that of another handle is synced, which wrote it as it opened it.
-
-    If the disk is full, a sync has to do: an opening needs no space. The caller holds the groups lock: no life begins
-    or ends meanwhile. Raises ``OSError``.
-    """
-    lock = None
-    try:
-        lock = locks.try_acquire(storage, directory.group_lock(group.name), is_visitor=True)
-        if lock is not None:  # until now its settings could change
-            group = find_group(storage, directory, group.name) or group
-            return make_life_durable(storage, directory, group, reader)
-    except OSError as error:
-        if error.errno not in DISK_FULL_ERRNOS:
-            raise
-    finally:
-        if lock is not None:
-            lock.release()
-    sync_group(storage, directory, group.name)
 
 
 def is_life_durable(storage: Storage, directory: QueueDirectory, name: str, reader: PositionFileReader) -> bool:

@@ -25,7 +25,7 @@ from holdfast.persistence.groups.group_files import (
     repair_group,
     replace_group,
     require_group,
-    rewrite_life,
+    sync_group,
     write_group,
 )
 from holdfast.persistence.groups.position_file_reader import PositionFileReader
@@ -85,7 +85,7 @@ class OwnGroup:
         if group.name == self.name:
             self._recovered = (group, reader)
         if not is_life_durable(self._storage, self._directory, group.name, reader):
-            rewrite_life(self._storage, self._directory, group, reader)
+            sync_group(self._storage, self._directory, group.name)
         return reader.progress
 
     def _reader(self, group: GroupInfo) -> PositionFileReader:
