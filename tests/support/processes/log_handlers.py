@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
 
@@ -37,6 +37,16 @@ VERBS: tuple[Callable[[PersistentQueue], object], ...] = (
 """Each verb of a queue but those that end it: called by a handler, any of them may be refused, and none may hang."""
 
 
+class NoLock(nullcontext[None]):
+    """A lock that excludes none: a handler has to have one from Python 3.13 on."""
+
+    def acquire(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
 class CallingHandler(logging.Handler):
     """Calls every verb at each record, in the thread that says it.
 
@@ -57,8 +67,8 @@ class CallingHandler(logging.Handler):
         self.failures: list[Exception] = []
 
     def createLock(self) -> None:  # noqa: N802  # of logging
-        """Have none: a call of its own may log."""
-        self.lock = None
+        """Have one that excludes none: a call of its own may log."""
+        self.lock = NoLock()  # type: ignore[assignment]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Call them all, unless a call of this one has logged."""
