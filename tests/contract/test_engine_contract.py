@@ -929,6 +929,13 @@ def test_an_immediate_shutdown_gives_back(queue: PersistentQueue) -> None:
         delivery.ack()
 
 
+def test_nothing_can_be_taken_behind_an_immediate_shutdown(queue: PersistentQueue) -> None:
+    """Not here: the messages stay, for other handles and the next one."""
+    queue.put_many([b"one", b"two"])
+    queue.shutdown(immediate=True)
+    assert (queue.qsize(), queue.empty(), queue.depth()) == (0, True, 2)
+
+
 def test_join_does_not_wait_for_what_an_immediate_shutdown_leaves(queue: PersistentQueue) -> None:
     """Neither if it comes before, nor behind; without a shutdown it waits until each message was reported done."""
     queue.put_many([b"a", b"b"])

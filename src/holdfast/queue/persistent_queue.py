@@ -157,7 +157,7 @@ class PersistentQueue:
         self._storage = storage or OsStorage()
         self._clock = clock or SystemClock()
         self._lifecycle = Lifecycle(self.path)
-        self._is_shutdown = False
+        self._is_shutdown = self._takes_nothing = False
         self._before_opening = frozenset({*vars(self), "_before_opening"})
         self._open()
 
@@ -482,6 +482,8 @@ class PersistentQueue:
         As far as this handle has read the log; behind that, all count. ``stats`` tells how far mode "read_only" reads.
         """
         self._lifecycle.check()
+        if self._takes_nothing:
+            return 0
         reader = self._look_side or self._handle.read_side
         return reader.ready_count if reader is not None else self._handle.depth()
 
@@ -635,6 +637,7 @@ class PersistentQueue:
         self._is_shutdown = True
         if immediate:
             self._engine.end_soon()
+            self._takes_nothing = True
         if self._write_side is not None:
             self._write_side.shut_down()
         if self._read_side is not None:
