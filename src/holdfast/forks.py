@@ -15,7 +15,7 @@ from functools import partial
 Forget = Callable[[], object]
 
 _ATTEMPTS = 16
-"""Interruptions of one child that cost nothing, less one."""
+"""One more than the interruptions of one child that cost nothing."""
 
 _all: list[Forget] = []
 left: list[Forget] = []

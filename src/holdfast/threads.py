@@ -25,6 +25,9 @@ from holdfast.errors import RetryableError
 END_SECONDS = 5.0
 """How long the interpreter's end waits for threads of ours: a disk that hangs does not keep a program from ending."""
 
+TROUBLE_SECONDS = 0.1
+"""The pause before a thread does again what it had no memory for."""
+
 Work = Callable[[], object]
 
 

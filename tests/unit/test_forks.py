@@ -24,10 +24,11 @@ from holdfast.queue.threads import lifecycle
 from holdfast.queue.transport import open_sockets
 from holdfast.queue.transport.connection import Connection, ConnectionLostError
 from holdfast.service.catalog import database
+from holdfast.service.workers.processes import worker_process
 from support.processes.children import Child, child
 from support.processes.interruptions import Kind, Point, interrupted, points_of, without_hanging
 
-GATES = [locks._gate, open_sockets._gate, database._connecting]
+GATES = [locks._gate, open_sockets._gate, database._connecting, worker_process._processes_lock]
 
 BEGINNING = [forks.forget_left, *(each for each in forks._all if isinstance(each, FunctionType | MethodType))]
 """Not those that are written in C, in which Python looks for no signal."""
@@ -89,7 +90,7 @@ def test_a_child_that_is_interrupted_as_it_forgets_forgets_all_the_same(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("gate", GATES, ids=["locks", "sockets", "catalogue"])
+@pytest.mark.parametrize("gate", GATES, ids=["locks", "sockets", "catalogue", "worker processes"])
 def test_ctrl_c_beside_a_closed_gate_ends_the_wait_of_a_fork_and_leaves_the_gate(gate: threading.RLock) -> None:
     """It is still the other thread's in the parent, and open in the child."""
     is_closed, may_open, failures = threading.Event(), threading.Event(), list[BaseException]()

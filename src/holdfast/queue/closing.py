@@ -13,12 +13,9 @@ import weakref
 from abc import ABC, abstractmethod
 
 from holdfast.errors import HoldfastError
+from holdfast.threads import TROUBLE_SECONDS
 
 logger = logging.getLogger("holdfast")
-
-
-TROUBLE_SECONDS = 0.1
-"""The pause before closing is tried again."""
 
 
 class Closing(ABC):

@@ -21,16 +21,12 @@ from holdfast.errors import NOTHING_CAME, ClosedError, Empty, HoldfastError
 from holdfast.queue.threads.notifier import Flag
 from holdfast.service.aio.async_threads import Threads
 from holdfast.service.failover import FailoverSource
-from holdfast.threads import join_thread, no_thread_error, start_thread
+from holdfast.threads import TROUBLE_SECONDS, join_thread, no_thread_error, start_thread
 
 Taken = TypeVar("Taken")
 
 NEW_MAX = 1_000
 """Takes that the thread has not seen while it waits: then it looks, and drops those that were called off."""
-
-
-TROUBLE_SECONDS = 0.1
-"""The pause before a task is told once more that its wait has failed."""
 
 
 class Take(Generic[Taken]):

@@ -18,15 +18,11 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from holdfast.errors import ClosedError, RetryableError
-from holdfast.threads import join_thread, no_thread_error, start_thread
+from holdfast.threads import TROUBLE_SECONDS, join_thread, no_thread_error, start_thread
 
 logger = logging.getLogger("holdfast")
 
 Result = TypeVar("Result")
-
-
-TROUBLE_SECONDS = 0.1
-"""The pause before a caller is told once more what became of its call."""
 
 
 class ThreadPool:

@@ -17,15 +17,12 @@ from holdfast.errors import ClosedError, HoldfastError, LeaseError, RetryableErr
 from holdfast.queue.dispatch.delivery import Delivery, DeliveryBatch, by_queue
 from holdfast.queue.threads.notifier import Flag
 from holdfast.service.workers.patience import AT_ONCE, patiently
-from holdfast.threads import start_thread
+from holdfast.threads import TROUBLE_SECONDS, start_thread
 
 logger = logging.getLogger("holdfast")
 
 LOOK_SECONDS = 1.0
 """How often to look after what is to be given back."""
-
-TROUBLE_SECONDS = 0.1
-"""The pause behind a failure of its own."""
 
 UNSETTLED_MAX = 1_000
 """Messages that may be finished and not acknowledged: so many are done again after a crash, not more."""
