@@ -124,15 +124,15 @@ def test_ctrl_c_beside_a_closed_gate_ends_the_wait_of_a_fork_and_leaves_the_gate
 @pytest.mark.parametrize("mode", ["exclusive", "shared"])
 def test_a_call_of_a_child_before_it_has_forgotten_costs_its_parent_nothing(mode: str, tmp_path: Path) -> None:
     """As of a handler of signals; it writes into no file of the parent, and asks its owner nothing in its name."""
-    answers, tell = os.pipe()
+    may_go_on, tell = os.pipe()
 
     def strike(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code is forks.forget_left.__code__ and os.getpid() != parent:
             sys.setprofile(None)
+            os.read(may_go_on, 1)
             for queue in (owner, client):
                 with suppress(HoldfastError):
                     queue.put(b"of the child")
-            os.write(tell, b"it has called")
 
     parent, before = os.getpid(), sys.getprofile()
     with (
@@ -146,14 +146,15 @@ def test_a_call_of_a_child_before_it_has_forgotten_costs_its_parent_nothing(mode
             forked = Child(lambda: None)
         finally:
             sys.setprofile(before)
+        offsets = [queue.put(b"of the parent") for queue in (owner, client)]
+        os.write(tell, b"x")
         assert forked.wait() == 0
-        assert os.read(answers, 99) == b"it has called"
-        offsets = [queue.put(b"of the parent") for queue in (owner, client, owner)]
+        offsets.append(owner.put(b"of the parent"))
     with PersistentQueue(tmp_path / "q", mode=mode) as again:  # type: ignore[arg-type]
         found = {each.offset: each.payload for each in again.receive_many(99, timeout=0)}
     assert [found[each] for each in offsets] == [b"of the parent"] * 3
     assert [found[0], found[1]] == [b"one", b"two"]
-    for each in (answers, tell):
+    for each in (may_go_on, tell):
         os.close(each)
 
 

@@ -574,6 +574,22 @@ BETWEEN_PROCESSES = (
         "without memory",
     ),
     Mutation(
+        "child-that-writes-first",
+        "What a forked child puts before it has forgotten overwrites what its parent puts.",
+        "persistence/filesystem/storage.py",
+        "        if _left:\n            forks.forget_left()\n        return _write(",
+        "        return _write(",
+        "forks",
+    ),
+    Mutation(
+        "child-that-asks-first",
+        "What a forked child asks before it has forgotten is asked in the name of its parent.",
+        "queue/transport/connection.py",
+        "        if forks.left:\n            forks.forget_left()\n",
+        "",
+        "forks",
+    ),
+    Mutation(
         "copy-put-off-too-early",
         "A copy that is interrupted as it is put off is no copy of any kind.",
         "queue/forked_copy.py",
