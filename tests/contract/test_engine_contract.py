@@ -936,6 +936,19 @@ def test_nothing_can_be_taken_behind_an_immediate_shutdown(queue: PersistentQueu
     assert (queue.qsize(), queue.empty(), queue.depth()) == (0, True, 2)
 
 
+def test_behind_an_immediate_shutdown_what_was_taken_can_be_reported_done(queue: PersistentQueue) -> None:
+    """And nothing else, as in the standard library: none of the messages left will be taken."""
+    queue.put_many([b"a", b"b", b"c", b"d"])
+    assert (queue.get(timeout=5), queue.get_many(2, timeout=5)) == (b"a", [b"b", b"c"])
+    queue.task_done()
+    queue.shutdown(immediate=True)
+    queue.task_done()
+    queue.task_done()
+    with pytest.raises(ValueError, match="too many"):
+        queue.task_done()
+    queue.join()
+
+
 def test_join_does_not_wait_for_what_an_immediate_shutdown_leaves(queue: PersistentQueue) -> None:
     """Neither if it comes before, nor behind; without a shutdown it waits until each message was reported done."""
     queue.put_many([b"a", b"b"])

@@ -197,7 +197,13 @@ class PersistentQueue:
             gone = reader.out_of_reach_count if reader is not None else 0
             return opened_depth + engine.end() - opened_end - gone
 
-        self._tasks = TaskCount(put_count, *([reader.end_expired] if reader is not None else []))
+        def taken_count(consumer: Consumer | None = handle.consumer) -> int:
+            if reader is not None:  # which counts what is left as gone
+                return put_count()
+            return consumer.taken_count if consumer is not None else 0
+
+        look = reader.end_expired if reader is not None else lambda: None
+        self._tasks = TaskCount(put_count, look, taken_count)
 
         def seek(group: str, start: LogStart, own: str = self.group, tasks: TaskCount = self._tasks) -> GroupStart:
             moved = engine.seek(group, start)

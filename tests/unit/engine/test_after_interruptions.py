@@ -233,7 +233,7 @@ def test_a_flag_is_what_it_was_set_to() -> None:
 
 def test_a_task_done_that_was_interrupted_leaves_no_lock() -> None:
     """Whoever joins can be let go."""
-    for tasks in left_by(lambda: TaskCount(lambda: 2), lambda tasks: tasks.task_done()):
+    for tasks in left_by(lambda: TaskCount(lambda: 2, lambda: None, lambda: 2), lambda tasks: tasks.task_done()):
         assert not locked(tasks)
         tasks.release()
         tasks.join()

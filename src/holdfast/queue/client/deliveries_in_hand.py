@@ -37,6 +37,11 @@ class DeliveriesInHand:
         For leases.
     upkeep : Upkeep
         Is woken where a lease has to be extended from now on.
+
+    Attributes
+    ----------
+    taken_count : int
+        Messages taken so far; one that came again counts again.
     """
 
     def __init__(self, clock: Clock, upkeep: Upkeep) -> None:
@@ -48,6 +53,7 @@ class DeliveriesInHand:
         self._given_up: list[int] = []
         self._settling: dict[object, Sequence[Delivery]] = {}
         self._ahead: deque[tuple[Delivery, float]] = deque()
+        self.taken_count = 0
 
     def have_in_hand(self, deliveries: Sequence[Delivery], lease_seconds: float | None) -> None:
         """Note what was taken; None: the read side of this process has leased it.
@@ -55,6 +61,7 @@ class DeliveriesInHand:
         If a message comes again, its lease before has ended.
         """
         with self._lock:
+            self.taken_count += len(deliveries)
             if self._leases.by_offset:
                 self._leases.run_out()
                 for each in deliveries:
@@ -65,6 +72,12 @@ class DeliveriesInHand:
                 self._leases.adopt(deliveries)
             else:
                 self._leases.grant(deliveries, lease_seconds)
+
+    def count_taken(self, payloads: list[bytes]) -> list[bytes]:
+        """Count and return what was taken and finished in one step."""
+        with self._lock:
+            self.taken_count += len(payloads)
+        return payloads
 
     def part_with(self, deliveries: Sequence[Delivery]) -> None:
         """Share no object with the read side of this process any more."""

@@ -112,7 +112,7 @@ class SharedConsumer(DeliveriesInHand):
                 self._check_end()
                 raise
             if payloads is not None:
-                return payloads
+                return self.count_taken(payloads)
             break
         deliveries = self._receive((), count_max, deadline, None, None)
         self.ack(deliveries)

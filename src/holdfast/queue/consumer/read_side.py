@@ -989,8 +989,6 @@ class ReadSide:
     @property
     def ready_count(self) -> int:
         """Messages that can be taken now, as far as the log has been read, and those behind that."""
-        if self._lifecycle.refusal is not None:
-            return 0
         in_flight_count = self.in_flight_count  # first: a lease that is over may leave a dead letter, out of the depth
         return max(0, self.depth - in_flight_count - self.waiting_count)
 

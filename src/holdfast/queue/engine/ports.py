@@ -91,6 +91,7 @@ class Consumer(Protocol):
 
     group: str
     deadlines: Deadlines
+    taken_count: int
 
     def get(self, timeout: float | None) -> bytes: ...
 

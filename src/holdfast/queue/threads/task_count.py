@@ -21,11 +21,14 @@ class TaskCount:
         that are not delivered any more.
     look : callable
         Sees whether there are more of these; may raise what a take does.
+    taken_count : callable
+        Messages that this handle has taken so far. Asked behind :meth:`release` alone: of those left, none can be done.
     """
 
-    def __init__(self, put_count: Callable[[], int], look: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, put_count: Callable[[], int], look: Callable[[], None], taken_count: Callable[[], int]) -> None:
         self._put_count = put_count
         self._look = look
+        self._taken_count = taken_count
         self._done_count = 0
         self._released = False
         self._lock = threading.Lock()
@@ -34,7 +37,8 @@ class TaskCount:
     def task_done(self) -> None:
         """Report one message as done; raises ValueError when called more often than there were messages."""
         with self._lock:
-            if self._done_count >= self._put_count():
+            possible_count = self._taken_count() if self._released else self._put_count()
+            if self._done_count >= possible_count:
                 raise ValueError("task_done() called too many times")
             self._done_count += 1
         self._notifier.notify()
@@ -61,7 +65,7 @@ class TaskCount:
         self._notifier.notify()
 
     def release(self) -> None:
-        """End the wait of all threads in ``join``."""
+        """End the wait of all threads in ``join``: what was not taken will not be."""
         self._released = True
         self._notifier.notify()
 
