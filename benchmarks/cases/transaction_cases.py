@@ -13,6 +13,7 @@ from benchmarks.measuring.contestant import Body, Contestant
 from benchmarks.measuring.floors import in_threads
 from benchmarks.measuring.load import BATCH, Load
 from holdfast import FlushPolicy, PersistentQueue
+from holdfast.queue.options.queue_options import Mode
 
 Case = Callable[[Load, int], Contestant]
 """Takes the load and how many threads share it."""
@@ -52,7 +53,7 @@ def commit(load: Load, threads: int) -> Contestant:
     return _putting(load, threads, use)
 
 
-def prepare_and_commit(load: Load, threads: int) -> Contestant:
+def prepare_and_commit(load: Load, threads: int, mode: Mode = "exclusive") -> Contestant:
     """Prepare transactions of one put, and commit each."""
 
     def use(queue: PersistentQueue, count: int) -> None:
@@ -62,7 +63,12 @@ def prepare_and_commit(load: Load, threads: int) -> Contestant:
             tx.prepare()
             tx.commit()
 
-    return _putting(load, threads, use)
+    return _putting(load, threads, use, mode)
+
+
+def prepare_and_commit_shared(load: Load, threads: int) -> Contestant:
+    """As :func:`prepare_and_commit`, in the default mode: through the owner, which is this process."""
+    return prepare_and_commit(load, threads, "shared")
 
 
 def move(load: Load, threads: int) -> Contestant:
@@ -91,11 +97,13 @@ def move(load: Load, threads: int) -> Contestant:
     return Contestant(_label(threads), stage)
 
 
-def _putting(load: Load, threads: int, use: Callable[[PersistentQueue, int], None]) -> Contestant:
+def _putting(
+    load: Load, threads: int, use: Callable[[PersistentQueue, int], None], mode: Mode = "exclusive"
+) -> Contestant:
     @contextmanager
     def stage(folder: Path) -> Iterator[Body]:
         root = _folder(folder, str(threads))
-        with ThreadPoolExecutor(threads) as pool, open_queue(root, EVERY_COMMIT) as queue:
+        with ThreadPoolExecutor(threads) as pool, open_queue(root, EVERY_COMMIT, mode) as queue:
             yield in_threads(pool, threads, load.count, lambda count: use(queue, count))
             assert queue.qsize() == load.count // threads * threads
 

@@ -55,9 +55,10 @@ def test_a_transaction_of_puts_beside_put_many(
     [
         ("transaction of 1 put", transaction_cases.commit, (None, None)),
         ("put + prepare + commit", transaction_cases.prepare_and_commit, (0.4, 1.2)),
+        ("put + prepare + commit, default mode", transaction_cases.prepare_and_commit_shared, (None, None)),
         ("receive + put + ack over two queues", transaction_cases.move, (None, None)),
     ],
-    ids=["commit", "prepare", "two-queues"],
+    ids=["commit", "prepare", "prepare-default-mode", "two-queues"],
 )
 @pytest.mark.parametrize("threads", [1, THREADS])
 def test_transactions_beside_write_and_fdatasync(

@@ -688,6 +688,17 @@ def test_a_prepared_transaction_is_decided_later(queue: PersistentQueue, size: i
     assert payloads([queue.receive(timeout=5), queue.receive(timeout=5)]) == [b"b", bytes(size)]
 
 
+def test_small_puts_are_prepared_without_a_file_of_their_own(queue: PersistentQueue) -> None:
+    """In the prepared log of the owner, whichever process it is."""
+    queue.put(b"a")
+    for name in ("one", "two"):
+        tx = queue.begin()
+        tx.put(name.encode())
+        tx.prepare(name)
+    assert {path.suffix for path in (queue.path / "prepared").iterdir()} == {".log", ""}
+    assert queue.commit_prepared("two") == range(1, 2)
+
+
 def test_a_prepared_transaction_is_decided_by_its_id(queue: PersistentQueue, open_queue: Open, way: str) -> None:
     """Also by another handle, and after the one that prepared it is closed; again it has the same answer."""
     queue.put_many([b"a", b"b"])

@@ -59,7 +59,9 @@ def asked_of(held: Held, step: str) -> Asked:
     if step == "decide":
         return Asked(held.deciding(), held=held, step=step)
     receipts = [(1, offset) for offset in held.offsets]
-    return Asked(held.preparing(receipts), held.payloads, held.offsets, held=held, step=step)
+    return Asked(
+        held.preparing(receipts, is_staged=bool(held.payloads)), held.payloads, held.offsets, held=held, step=step
+    )
 
 
 def prepared(books: Books, held: Held) -> Books:

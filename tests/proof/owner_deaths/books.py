@@ -9,10 +9,22 @@ from typing import Any
 
 from holdfast.persistence.format.constants import SESSION_SHIFT
 from holdfast.queue.options.settings import GROUP_SETTINGS
-from holdfast.queue.protocol.messages import AnyReply, Commit, Done, Offsets, Put, Receipt, Settle, Take, Taken, Verb
+from holdfast.queue.protocol.messages import (
+    AnyReply,
+    Commit,
+    Done,
+    Offsets,
+    Prepare,
+    Put,
+    Receipt,
+    Settle,
+    Take,
+    Taken,
+    Verb,
+)
 from proof.owner_deaths.held import Held
 
-Request = Put | Commit | Settle | Take | Verb
+Request = Put | Commit | Prepare | Settle | Take | Verb
 
 GROUPS = ("default", "slow")
 
@@ -69,9 +81,7 @@ class Asked:
     @property
     def is_staged(self) -> bool:
         """Whether its messages are in a file."""
-        if isinstance(self.request, Put | Commit):
-            return self.request.is_staged
-        return self.step == "prepare" and bool(self.payloads)
+        return isinstance(self.request, Put | Commit | Prepare) and self.request.is_staged
 
     @property
     def payloads_sent(self) -> list[bytes]:
@@ -98,8 +108,8 @@ class Asked:
     @property
     def receipts(self) -> list[Receipt]:
         """The deliveries that it prepares to finish."""
-        assert isinstance(self.request, Verb)
-        return [(number, offset) for number, offset in self.request.fields["receipts"]]
+        assert isinstance(self.request, Prepare)
+        return self.request.receipts
 
 
 def place_of(name: str, group: str) -> str:
@@ -170,6 +180,9 @@ class Books:
         elif isinstance(request, Settle):
             assert isinstance(reply, Done)
             self._settled(request.group, request.receipts, is_over=request.verb in ENDS)
+        elif isinstance(request, Prepare):
+            assert isinstance(reply, Done)
+            self._prepared(asked)
         elif isinstance(request, Verb):
             assert isinstance(reply, Done)
             if asked.step == "configure":
@@ -209,15 +222,18 @@ class Books:
         """Return the messages of a group that are held in doubt."""
         return {offset for each in self.held.values() if each.group == group for offset in each.offsets}
 
+    def _prepared(self, asked: Asked) -> None:
+        held = asked.held
+        assert held is not None
+        in_hand = self.in_hand[held.group]
+        taken = [at for number, at in asked.receipts if in_hand.pop(at, None) != number]
+        expect(not taken, f"{held.id} is prepared, and others have what it finishes: {taken}")
+        self.held[held.id] = held
+
     def _held_answered(self, asked: Asked, result: dict[str, Any], waiting: Iterable[Asked | None]) -> None:
         held = asked.held
         assert held is not None
-        if asked.step == "prepare":
-            in_hand = self.in_hand[held.group]
-            taken = [at for number, at in asked.receipts if in_hand.pop(at, None) != number]
-            expect(not taken, f"{held.id} is prepared, and others have what it finishes: {taken}")
-            self.held[held.id] = held
-        elif asked.step == "decide":
+        if asked.step == "decide":
             self.decided(held, result)
         elif result:
             expect(result["id"].startswith(held.id), f"{result['id']} was reserved instead of {held.id}")

@@ -102,8 +102,11 @@ class Caller:
             if verb == "prepare":
                 payloads = self._payloads(rng, 0 if offsets else 1)
                 nonce = self._nonce()
-                held = Held(f"t{nonce.hex()}", nonce, self.group, offsets, payloads)
-                self.asked = Asked(held.preparing(receipts), payloads, offsets, held=held, step="prepare")
+                name = nonce.hex() if rng.random() < 0.5 else f"t{nonce.hex()}"
+                held = Held(name, nonce, self.group, offsets, payloads)
+                is_staged = bool(payloads) and rng.random() < 0.5
+                request = held.preparing(receipts, is_staged=is_staged)
+                self.asked = Asked(request, payloads, offsets, held=held, step="prepare")
             elif verb == "settle":
                 how = rng.choice(VERBS)
                 failure = ("rejected", "it cannot be done", "", "") if how in ("nack", "reject") else None

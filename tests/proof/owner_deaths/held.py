@@ -8,8 +8,8 @@ from zlib import crc32
 from holdfast.persistence.format.constants import NONCE
 from holdfast.queue.owner.reserving import reserve_fields, settle_fields
 from holdfast.queue.prepared.reservations import NO_LIMIT
-from holdfast.queue.protocol.messages import Receipt, Verb
-from holdfast.queue.protocol.prepared_verbs import AbortPrepared, CommitPrepared, Prepare, as_request
+from holdfast.queue.protocol.messages import Prepare, Receipt, Verb
+from holdfast.queue.protocol.prepared_verbs import AbortPrepared, CommitPrepared, as_request
 
 
 @dataclass
@@ -44,9 +44,9 @@ class Held:
         """What becomes of it, whichever process decides it, and however often."""
         return crc32(self.id.encode()) % 2 == 0
 
-    def preparing(self, receipts: list[Receipt]) -> Verb:
+    def preparing(self, receipts: list[Receipt], *, is_staged: bool) -> Prepare:
         """Return the request that prepares it."""
-        return as_request(self.group, Prepare(self.id, self.nonce, receipts, bool(self.payloads)))
+        return Prepare(self.nonce, self.id, {}, self.group, receipts, is_staged)
 
     def reserving(self, count_max: int) -> Verb:
         """Return the request that reserves so many messages."""
@@ -57,4 +57,4 @@ class Held:
         if self.is_reserved:
             return Verb(self.group, settle_fields(self.id, self.nonce, is_committed=self.is_to_commit))
         verb = CommitPrepared if self.is_to_commit else AbortPrepared
-        return as_request("", verb(self.id, nonce=self.nonce if NONCE.unpack(self.nonce)[1] % 2 else None))
+        return as_request(verb(self.id, nonce=self.nonce if NONCE.unpack(self.nonce)[1] % 2 else None))

@@ -11,7 +11,7 @@ from itertools import count
 from holdfast import Empty, Full, HoldfastError, StaleReceiptError
 from holdfast.queue.engine.configuring import stored_settings
 from holdfast.queue.prepared.prepared_transactions import find_prepared
-from holdfast.queue.protocol.messages import Commit, Put, Settle, Take, Taken, Verb
+from holdfast.queue.protocol.messages import Commit, Prepare, Put, Settle, Take, Taken, Verb
 from proof.faults.world import begin_life, repeatable_bytes
 from proof.owner_deaths.books import CHANGED, GROUPS, Asked, Books, BrokenPromiseError, expect
 from proof.owner_deaths.callers import BATCH_MAX, Caller, named
@@ -319,7 +319,7 @@ def _name(asked: Asked) -> str:
         return f"{request.verb} of {asked.offsets}"
     if isinstance(request, Put | Commit):
         return f"a {type(request).__name__.lower()} of {len(asked.payloads)} that acknowledges {asked.offsets}"
-    if isinstance(request, Verb):
+    if isinstance(request, Verb | Prepare):
         return f"{asked.step} {asked.held}"
     return f"take {request.number:x}"
 

@@ -32,6 +32,8 @@ from holdfast.queue.protocol.messages import (
     Attach,
     Commit,
     Hello,
+    OtherPart,
+    Prepare,
     Put,
     Refused,
     Settle,
@@ -41,7 +43,6 @@ from holdfast.queue.protocol.messages import (
     decode_reply,
     encode,
 )
-from holdfast.queue.protocol.prepared_verbs import Prepare, as_request
 from support.builders.clocks import FakeClock
 from support.builders.jobs import ROOT
 from support.storages.simulated_storage import SimulatedStorage
@@ -292,11 +293,17 @@ class Client:
         return writer
 
     def preparing(
-        self, number: int, transaction_id: str, *acks: tuple[int, int], is_staged: bool = True, group: str = GROUP
-    ) -> Verb:
+        self,
+        number: int,
+        transaction_id: str,
+        *acks: tuple[int, int],
+        is_staged: bool = True,
+        group: str = GROUP,
+        coordinator: OtherPart | None = None,
+    ) -> Prepare:
         """Return the request to prepare the transaction of this number: acks are each a take, and an offset."""
         receipts = [(self.number(take), offset) for take, offset in acks]
-        return as_request(group, Prepare(transaction_id, NONCE.pack(THREAD, number), receipts, is_staged))
+        return Prepare(NONCE.pack(THREAD, number), transaction_id, {}, group, receipts, is_staged, coordinator)
 
     def voter(self, group: str = GROUP) -> Participant:
         """Return the vote of a group, as the record of a transaction names it that acknowledges."""

@@ -23,12 +23,12 @@ from holdfast.errors import Full, HoldfastError
 from holdfast.queue.client import membership as module
 from holdfast.queue.client.link import Answer, LinkLostError, OwnerLink
 from holdfast.queue.client.membership import Membership
-from holdfast.queue.protocol.messages import Done, Put, Verb
+from holdfast.queue.protocol.messages import Done, Prepare, Put, Verb
 from support.processes.threads import Threads
 
 PUT = Put(bytes(16), False, "", {}, None)
 VERB = Verb("", {"verb": "flush"})
-PREPARE = Verb("", {"verb": "prepare"})
+PREPARE = Prepare(b"n" * 16, "t", {}, "", [])
 ANSWER = Answer(Done({}), (), is_kept=True)
 LOST = LinkLostError("killed", was_sent=True)
 UNSENT = LinkLostError("killed", was_sent=False)

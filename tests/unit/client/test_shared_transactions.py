@@ -15,9 +15,10 @@ from holdfast import (
     RetryableError,
     TransactionStateError,
 )
-from holdfast.queue.client import staging
+from holdfast.queue.client.link import Answer
 from holdfast.queue.client.membership import Membership
-from holdfast.queue.protocol.prepared_verbs import HasSpace
+from holdfast.queue.client.staging import STAGED_BYTES
+from holdfast.queue.protocol.messages import Prepare
 from support.builders.handles import handle_of
 from support.owners.in_processes import drained, hold
 from support.processes.children import child
@@ -153,13 +154,14 @@ def test_a_prepare_without_an_answer_may_have_happened_if_it_was_sent(
         tx = queue.begin()
         tx.put(b"a")
 
-        def ask(membership: Membership, verb: object, group: str = "") -> dict[str, object]:
-            if isinstance(verb, HasSpace):
-                return {"has_space": True}
-            raise error("no owner tells")
+        def ask(membership: Membership, request: object, *rest: object) -> Answer:
+            if isinstance(request, Prepare):
+                raise error("no owner tells")
+            return asked(membership, request, *rest)  # type: ignore[arg-type]  # as they came
 
+        asked = Membership.ask
         with monkeypatch.context() as patch:
-            patch.setattr(staging, "ask", ask)
+            patch.setattr(Membership, "ask", ask)
             with pytest.raises(error):
                 tx.prepare()
         with pytest.raises(TransactionStateError, match=text):
@@ -171,7 +173,7 @@ def test_a_staged_file_that_cannot_be_synced_is_not_prepared(tmp_path: Path, mon
     """The transaction is aborted, and leaves no file."""
     with PersistentQueue(tmp_path / "q", mode="shared") as queue:
         tx = queue.begin()
-        tx.put(b"a")
+        tx.put(b"a" * (STAGED_BYTES + 1))
 
         def sync(self: object) -> None:
             raise DiskFullError("no space")

@@ -99,14 +99,15 @@ REQUESTS: dict[str, Making] = {
     },
     "attach": lambda client: Attach(GROUP, {"maxsize": 77}, {}, False),
     "attach another group": lambda client: Attach("audit", {}, {}, True),
-    "prepare puts": lambda client: client.preparing(4, "later"),
+    "prepare puts": lambda client: client.preparing(4, "later", is_staged=False),
+    "prepare staged puts": lambda client: client.preparing(4, "later"),
     "prepare acknowledgements": lambda client: client.preparing(5, "others", (1, 0), is_staged=False),
     **{
         f"verb {name}": (lambda client, name=name, fields=fields: Verb(GROUP, {"verb": name, **fields}))  # type: ignore[misc]
         for name, fields in VERBS.items()
     },
     **{
-        f"verb {verb.__struct_config__.tag}": (lambda client, verb=verb: as_request(GROUP, verb))  # type: ignore[misc]
+        f"verb {verb.__struct_config__.tag}": (lambda client, verb=verb: as_request(verb))  # type: ignore[misc]
         for verb in PREPARED
     },
 }
@@ -114,7 +115,7 @@ REQUESTS: dict[str, Making] = {
 
 def test_every_verb_is_among_the_requests() -> None:
     """So a new one is tried too."""
-    tried = {*VERBS, *(str(each.__struct_config__.tag) for each in PREPARED), "prepare"}
+    tried = {*VERBS, *(str(each.__struct_config__.tag) for each in PREPARED)}
     assert tried == {*_VERBS, *PREPARED_VERBS, *GROUP_VERBS}
 
 

@@ -10,8 +10,7 @@ import pytest
 from holdfast import TransactionStateError
 from holdfast.persistence.format.constants import NONCE
 from holdfast.queue.prepared.prepared_transactions import find_prepared
-from holdfast.queue.protocol.messages import Arrived, Commit, Offsets, Verb
-from holdfast.queue.protocol.prepared_verbs import Prepare, as_request
+from holdfast.queue.protocol.messages import Arrived, Commit, Offsets, Prepare
 from support.builders.handles import end_commit_records
 from support.owners.served import GROUP, THREAD, Client, Served, left
 from support.storages.refusals import refusing
@@ -164,11 +163,11 @@ def test_a_commit_whose_messages_could_not_be_noted_is_remembered(client: Client
 # -- Following -------------------------------------------------------------------------------------------------------
 
 
-def prepare_part(client: Client, *, is_staged: bool) -> Verb:
+def prepare_part(client: Client, *, is_staged: bool) -> Prepare:
     """Prepare c and d, and an acknowledgement of a, that another queue decides; return the request."""
     if is_staged:
         client.staging(2, "t", b"c", b"d", participants=(client.voter(),), coordinator=client.other(OTHER)).close()
-    request = as_request(GROUP, Prepare("t", NONCE_2, [(client.number(1), 0)], is_staged, OTHER))
+    request = client.preparing(2, "t", (1, 0), is_staged=is_staged, coordinator=OTHER)
     client.ask(request)
     return request
 

@@ -36,7 +36,7 @@ def client(served: Served) -> Client:
         ({"verb": 7}, "no verb 7"),
         ({"verb": "explode"}, "configure, .*flush, .*purge, .*resolve"),
         ({"verb": "resolve", "x": 1}, "unknown field `x`"),
-        ({"verb": "prepare", "id": "t"}, "required field `nonce`"),
+        ({"verb": "begin"}, "required field `nonce`"),
         ({"verb": "flush", "x": 1}, "flush knows no x"),
         ({"verb": "purge", "x": 1}, "purge knows no x"),
         ({"verb": "configure", "x": 1}, "configure knows no x"),

@@ -27,7 +27,7 @@ from holdfast.queue.client.link import Answer, Link, LinkLostError, OwnerLink
 from holdfast.queue.client.owner_finder import InHand
 from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.verbs import HAND_OVER
-from holdfast.queue.protocol.messages import AnyRequest, Commit, Done, Put, SessionLostError, Verb
+from holdfast.queue.protocol.messages import AnyRequest, Commit, Done, Prepare, Put, SessionLostError, Verb
 from holdfast.queue.threads.lifecycle import forked_error
 
 logger = logging.getLogger("holdfast")
@@ -393,7 +393,7 @@ def _unanswered(request: AnyRequest, error: Exception) -> HoldfastError:
             f"no owner of the queue tells whether this was committed ({error}): look for it before it is put again",
             nonce=request.nonce,
         )
-    if isinstance(request, Verb) and request.fields.get("verb") == "prepare":
+    if isinstance(request, Prepare):
         return CommitUnknownError(
             f"no owner of the queue tells whether this was prepared ({error}): look whether it is in prepared()"
         )

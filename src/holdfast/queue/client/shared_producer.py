@@ -114,12 +114,28 @@ class SharedProducer:
         self._lifecycle.check()
         self._staging.wait_for_space(count, size, timeout)
 
+    def fits_frame(self, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> bool:
+        """Whether puts can be prepared without a file of this process."""
+        return self._staging.fits_frame(payloads, headers)
+
     def prepare(
-        self, writer: BatchFileWriter | None, commit_record: CommitRecord, group: str, receipts: Sequence[Receipt]
-    ) -> BatchSummary | None:
-        """Have a transaction prepared. As :meth:`Staging.prepare`."""
+        self,
+        commit_record: CommitRecord,
+        payloads: Sequence[bytes],
+        headers: Mapping[int, bytes],
+        group: str,
+        receipts: Sequence[Receipt],
+    ) -> None:
+        """Have a transaction prepared whose puts fit, or that has none. As :meth:`Staging.prepare`."""
         self._lifecycle.check_alive()
-        return self._staging.prepare(writer, commit_record, group, receipts)
+        self._staging.prepare(commit_record, payloads, headers, group, receipts)
+
+    def prepare_staged(
+        self, writer: BatchFileWriter, commit_record: CommitRecord, group: str, receipts: Sequence[Receipt]
+    ) -> BatchSummary:
+        """Have a transaction prepared with its puts in a batch file. As :meth:`Staging.prepare_staged`."""
+        self._lifecycle.check_alive()
+        return self._staging.prepare_staged(writer, commit_record, group, receipts)
 
     def begin(self, nonce: bytes) -> None:
         """Begin a commit over several queues that this queue's log decides."""

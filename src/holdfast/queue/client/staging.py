@@ -1,4 +1,4 @@
-"""Requests that are too large for a frame, and transactions to be prepared: their puts are in a file of the client.
+"""Requests that are too large for a frame, and parts that others decide: their puts are in a file of the client.
 
 The request names that batch file by its nonce. The client has it locked until it has the answer, so no owner takes it
 for a leftover. Once the owner has read it, or has made it part of the log, it has another name or none.
@@ -21,8 +21,9 @@ from holdfast.persistence.segment.staged_file import make_prepared, stage, stage
 from holdfast.queue.client.link import Answer
 from holdfast.queue.client.membership import Membership, ask_verb
 from holdfast.queue.engine.queue_handle import QueueHandle
-from holdfast.queue.protocol.messages import Commit, Put, Receipt
-from holdfast.queue.protocol.prepared_verbs import AnyPreparedVerb, Begin, End, Follow, HasSpace, Prepare, as_request
+from holdfast.queue.protocol.frames import LENGTH_BYTES
+from holdfast.queue.protocol.messages import Commit, Prepare, Put, Receipt
+from holdfast.queue.protocol.prepared_verbs import AnyPreparedVerb, Begin, End, Follow, HasSpace, as_request
 
 STAGED_BYTES = 2**20
 """Payloads and headers of more than that are staged. A frame could hold four times as much; the owner's thread would
@@ -53,9 +54,12 @@ class Staging:
 
     def is_wanted(self, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> bool:
         """Whether these do not go into one frame; an owner in this process needs none."""
-        if self._membership.is_owner:
-            return False
-        return sum(map(len, payloads)) + sum(map(len, headers.values())) > STAGED_BYTES
+        return not self._membership.is_owner and not self.fits_frame(payloads, headers)
+
+    def fits_frame(self, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> bool:
+        """Whether these go into one frame."""
+        size = sum(map(len, payloads)) + sum(map(len, headers.values())) + LENGTH_BYTES * len(payloads)
+        return size <= STAGED_BYTES
 
     def stage(self, nonce: bytes) -> BatchFileWriter:
         """Begin a batch file, locked until it is closed. Raises DiskFullError or StorageError."""
@@ -128,33 +132,46 @@ class Staging:
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
     def prepare(
-        self, writer: BatchFileWriter | None, commit_record: CommitRecord, group: str, receipts: Sequence[Receipt]
-    ) -> BatchSummary | None:
-        """Have a transaction prepared; return the summary of its puts, which are in ``prepared/`` from here on.
-
-        Its file is closed once this returns. If this raises, it takes more.
+        self,
+        commit_record: CommitRecord,
+        payloads: Sequence[bytes],
+        headers: Mapping[int, bytes],
+        group: str,
+        receipts: Sequence[Receipt],
+        *,
+        is_staged: bool = False,
+    ) -> None:
+        """Have a transaction prepared whose puts go into one frame, or that has none.
 
         Raises
         ------
         TransactionStateError
-            The id is in doubt already, or its joint commit was decided; nothing was done.
+            The id is in doubt already; nothing was done.
         DiskFullError, StorageError, StaleReceiptError, RetryableError
             It is not prepared.
         CommitUnknownError
             It may be prepared, and no owner tells.
         """
-        decider = commit_record.coordinator
+        nonce, decider = commit_record.nonce, commit_record.coordinator
         coordinator = None if decider is None else (decider.path, decider.queue_id, decider.group)
-        prepare = Prepare(commit_record.id, commit_record.nonce, list(receipts), writer is not None, coordinator)
-        if writer is None:
-            ask(self._membership, prepare, group)
-            return None
+        prepare = Prepare(nonce, commit_record.id, dict(headers), group, list(receipts), is_staged, coordinator)
+        self._membership.ask(prepare, payloads, None)
+
+    def prepare_staged(
+        self, writer: BatchFileWriter, commit_record: CommitRecord, group: str, receipts: Sequence[Receipt]
+    ) -> BatchSummary:
+        """Have a transaction prepared; return the summary of its puts, which are in ``prepared/`` from here on.
+
+        Its file is closed once this returns. If this raises, it takes more.
+
+        Raises as :meth:`prepare`, and TransactionStateError if its joint commit was decided.
+        """
         path = self._handle.directory.batch_file(commit_record.id)
         try:
             writer.move(staged_path(self._handle.directory, commit_record.nonce))
             summary = writer.finish(commit_record.waiting_in(path))
             writer.sync()
-            ask(self._membership, prepare, group)
+            self.prepare(commit_record, (), {}, group, receipts, is_staged=True)
         except BaseException:
             writer.resume()
             raise
@@ -184,6 +201,6 @@ def discard(writer: BatchFileWriter) -> None:
         writer.discard()
 
 
-def ask(membership: Membership, verb: AnyPreparedVerb, group: str = "", seconds: float | None = None) -> dict[str, Any]:
+def ask(membership: Membership, verb: AnyPreparedVerb, seconds: float | None = None) -> dict[str, Any]:
     """Have a verb done; return its result. Raises as ``Membership.ask``."""
-    return ask_verb(membership, as_request(group, verb), seconds)
+    return ask_verb(membership, as_request(verb), seconds)

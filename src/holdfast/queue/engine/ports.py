@@ -59,14 +59,23 @@ class Producer(Protocol):
 
     def wait_for_space(self, count: int, size: int, timeout: float | None) -> None: ...
 
+    def fits_frame(self, payloads: Sequence[bytes], headers: Mapping[int, bytes]) -> bool:
+        """Whether puts can be prepared without a batch file of this process."""
+
     def prepare(
         self,
-        writer: BatchFileWriter | None,
         commit_record: CommitRecord,
+        payloads: Sequence[bytes],
+        headers: Mapping[int, bytes],
         group: str,
         receipts: Sequence[Receipt],
-    ) -> BatchSummary | None:
-        """Have a transaction prepared, with its puts in a batch file; return the summary of that in ``prepared/``."""
+    ) -> None:
+        """Have a transaction prepared whose puts fit, or that has none."""
+
+    def prepare_staged(
+        self, writer: BatchFileWriter, commit_record: CommitRecord, group: str, receipts: Sequence[Receipt]
+    ) -> BatchSummary:
+        """Have one prepared with its puts in a batch file; return the summary of that in ``prepared/``."""
 
     def begin(self, nonce: bytes) -> None:
         """Begin a commit over several queues that this queue's log decides."""

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from holdfast.errors import RetryableError, UsageError
 from holdfast.persistence.filesystem.storage import storage_errors
-from holdfast.queue.protocol.messages import VERSION, AnyRequest, Hello, SessionLostError, UnreadableError
+from holdfast.persistence.format.constants import SESSION_SHIFT
+from holdfast.queue.protocol.messages import VERSION, AnyRequest, Hello, Receipt, SessionLostError, UnreadableError
 
 
 class SessionTable(Protocol):
@@ -106,3 +107,15 @@ class ConnectedSessions:
             self._sessions.remove(number)
         self._without_file = {number: number not in connected for number in self._without_file}
         return ended
+
+
+def check_number(session: int, number: int) -> None:
+    """Raise SessionLostError unless a delivery number is of the session."""
+    if number >> SESSION_SHIFT != session:
+        raise SessionLostError(f"delivery number {number:016x} is not of session {session:08x}")
+
+
+def check_receipts(session: int, receipts: Sequence[Receipt]) -> None:
+    """Raise SessionLostError unless all deliveries are those of the session."""
+    if {number >> SESSION_SHIFT for number, _ in receipts} - {session}:
+        raise SessionLostError(f"a delivery is not of session {session:08x}")

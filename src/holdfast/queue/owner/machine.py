@@ -25,12 +25,12 @@ from holdfast.errors import (
     StaleReceiptError,
     UsageError,
 )
-from holdfast.persistence.format.constants import SESSION_SHIFT
-from holdfast.queue.owner.connected_sessions import ConnectedSessions, SessionTable
+from holdfast.queue.owner.connected_sessions import ConnectedSessions, SessionTable, check_number, check_receipts
 from holdfast.queue.owner.given_up import GivenUpTakes
 from holdfast.queue.owner.long_verbs import LONG_VERBS, LongVerb
 from holdfast.queue.owner.owned_queue import OwnedQueue
 from holdfast.queue.owner.parked import PUTS, ParkedRequest, ParkedRequests, is_space, of_commit, of_verb
+from holdfast.queue.owner.prepared_verbs import prepare
 from holdfast.queue.owner.told import Told
 from holdfast.queue.owner.verbs import GIVE_UP, perform_verb
 from holdfast.queue.protocol.error_text import as_text
@@ -43,11 +43,10 @@ from holdfast.queue.protocol.messages import (
     Commit,
     Done,
     Offsets,
+    Prepare,
     Put,
-    Receipt,
     Refused,
     Resume,
-    SessionLostError,
     Settle,
     Take,
     Verb,
@@ -138,6 +137,7 @@ class Machine:
             Take: self._take,
             Settle: self._settle,
             Commit: self._commit,
+            Prepare: self._prepare,
             Arrived: self._arrived,
             Attach: self._attach,
             Resume: self._resume,
@@ -188,7 +188,7 @@ class Machine:
         """Return the answer for an error. A client without any would ask again and again, so a bug has one, too."""
         if not isinstance(error, REFUSALS):
             logger.error("a request failed: %s", type(request).__name__, exc_info=error)
-            kind = CommitUnknownError if isinstance(request, Put | Commit) else HoldfastError
+            kind = CommitUnknownError if isinstance(request, Put | Commit | Prepare) else HoldfastError
             error = kind(f"the owner of {self._queue.handle.path} failed: {type(error).__name__}: {error}")
         elif isinstance(error, PoisonedError | CommitUnknownError):
             self._is_poisoned = True
@@ -350,7 +350,7 @@ class Machine:
         return None
 
     def _attempt_commit(self, connection: int, session: int, frame: Frame, commit: Commit, is_over: bool) -> bool:
-        _check_receipts(session, commit.receipts)
+        check_receipts(session, commit.receipts)
         try:
             offsets = self._queue.commit(session, commit, frame.payloads, 0)
         except Full:
@@ -360,6 +360,11 @@ class Machine:
         self._answer(connection, frame.request_id, Offsets(offsets.start, len(offsets)))
         return True
 
+    def _prepare(self, connection: int, session: int, frame: Frame, asked: Prepare, now: float) -> AnyReply:
+        check_receipts(session, asked.receipts)
+        prepare(self._queue, asked, frame.payloads)
+        return _DONE
+
     def _arrived(self, connection: int, session: int, frame: Frame, arrived: Arrived, now: float) -> AnyReply:
         self._queue.write_side.acknowledge_answers(arrived.thread, arrived.count)
         return _DONE
@@ -367,12 +372,11 @@ class Machine:
     # -- Taking ------------------------------------------------------------------------------------------------------
 
     def _take(self, connection: int, session: int, frame: Frame, take: Take, now: float) -> AnyReply | None:
-        if take.number >> SESSION_SHIFT != session:
-            raise SessionLostError(f"delivery number {take.number:016x} is not of session {session:08x}")
+        check_number(session, take.number)
         if not take.finished:
             self._begin_take(connection, session, frame, take, now)
             return None
-        _check_receipts(session, take.finished)
+        check_receipts(session, take.finished)
         self._queue.finish(take)
         self._settled.setdefault(take.group, []).append(_Settled(connection, frame, take))
         return None
@@ -399,7 +403,7 @@ class Machine:
         return True
 
     def _settle(self, connection: int, session: int, frame: Frame, settle: Settle, now: float) -> AnyReply | None:
-        _check_receipts(session, settle.receipts)
+        check_receipts(session, settle.receipts)
         self._queue.settle(settle)
         if settle.verb != "ack":
             return _DONE
@@ -439,8 +443,7 @@ class Machine:
     def _verb(self, connection: int, session: int, frame: Frame, verb: Verb, now: float) -> AnyReply | None:
         number = verb.fields.get("number")
         if verb.fields.get("verb") == GIVE_UP and isinstance(number, int):
-            if number >> SESSION_SHIFT != session:
-                raise SessionLostError(f"delivery number {number:016x} is not of session {session:08x}")
+            check_number(session, number)
             self._given_up.add(session, number)  # first: its take may still be parked, or in the buffer of a connection
         do = partial(perform_verb, self._queue, session, verb.group, verb.fields)
         if self.waker is None or verb.fields.get("verb") not in LONG_VERBS:
@@ -466,9 +469,3 @@ class Machine:
         """Whether a verb runs that takes of this group would wait for, and so would the thread of the machine."""
         self._running = [each for each in self._running if not each.is_over]
         return any(each.group == group for each in self._running)
-
-
-def _check_receipts(session: int, receipts: Sequence[Receipt]) -> None:
-    """Raise SessionLostError unless all deliveries are those of the session."""
-    if {number >> SESSION_SHIFT for number, _ in receipts} - {session}:
-        raise SessionLostError(f"a delivery is not of session {session:08x}")

@@ -49,7 +49,7 @@ from holdfast.queue.prepared.joint_resolver import JointResolver
 from holdfast.queue.prepared.prepared_resolver import PreparedResolver
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.protocol.frames import FRAME_BYTES_MAX
-from holdfast.queue.protocol.messages import AnyRequest, Commit, Place, Put, Receipt, Settle, Take, Taken
+from holdfast.queue.protocol.messages import AnyRequest, Commit, Place, Prepare, Put, Receipt, Settle, Take, Taken
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.verbs.verb_log import Asker, own_process
 
@@ -244,7 +244,7 @@ class OwnedQueue:
             return self._batches.commit_staged(put.nonce, session, has_id=bool(put.dedup_id))
         if not payloads:
             raise UsageError("a put has one message at least")
-        _check_headers(put.headers, payloads)
+        check_headers(put.headers, payloads)
         now = self._clock.time_ns()
         commit_record = CommitRecord(put.nonce.hex(), put.nonce, len(payloads), now, session=session)
         return self.write_side.append_requested(
@@ -284,7 +284,7 @@ class OwnedQueue:
                     self._batches.wait_for_staged(commit.nonce, len(deliveries), timeout)
                 branch.load_staged(self._batches.staged(commit.nonce))
             else:
-                _check_headers(commit.headers, payloads)
+                check_headers(commit.headers, payloads)
                 branch.load(payloads, commit.headers)
             if deliveries:
                 branch.ack(deliveries)
@@ -427,7 +427,7 @@ class OwnedQueue:
 
     def forget_taken_away(self, request: AnyRequest, error: LeaseExpiredError) -> None:
         """Forget what a session was told: that a delivery was taken away. Its answer has arrived."""
-        if isinstance(request, Settle | Commit):
+        if isinstance(request, Settle | Commit | Prepare):
             receipts: Sequence[Receipt] = request.receipts
         elif isinstance(request, Take):
             receipts = request.finished
@@ -517,7 +517,7 @@ def place_of(delivery: Delivery) -> Place:
     return sequence, end - FRAME_HEADER_BYTES - len(headers) - len(payload), end
 
 
-def _check_headers(headers: Mapping[int, bytes], payloads: Sequence[bytes]) -> None:
+def check_headers(headers: Mapping[int, bytes], payloads: Sequence[bytes]) -> None:
     """Refuse headers of a message that is not there: the log would leave space for them, and not have them."""
     if headers and max(headers) >= len(payloads):
         raise UsageError(f"a batch of {len(payloads)} messages has none with the number {max(headers)}")

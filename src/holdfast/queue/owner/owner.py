@@ -18,6 +18,7 @@ from holdfast.queue.options.queue_options import Options
 from holdfast.queue.owner.direct import wait_and
 from holdfast.queue.owner.machine import Machine
 from holdfast.queue.owner.owned_queue import OwnedQueue
+from holdfast.queue.owner.prepared_verbs import prepare
 from holdfast.queue.owner.verbs import perform_verb
 from holdfast.queue.protocol.messages import (
     AnyReply,
@@ -27,6 +28,7 @@ from holdfast.queue.protocol.messages import (
     Commit,
     Done,
     Offsets,
+    Prepare,
     Put,
     Settle,
     Take,
@@ -160,6 +162,8 @@ class Owner:
             self.queue.settle(request)
             if request.verb == "ack":
                 self.queue.group(request.group).make_durable()
+        elif isinstance(request, Prepare):
+            prepare(self.queue, request, payloads)
         elif isinstance(request, Arrived):
             self.queue.write_side.acknowledge_answers(request.thread, request.count)
         elif isinstance(request, Attach):

@@ -6,23 +6,23 @@ in the log, or in the outcome log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.errors import CommitUnknownError, Full, HoldfastError, PoisonedError, TransactionStateError
+from holdfast.errors import CommitUnknownError, Full, HoldfastError, PoisonedError, TransactionStateError, UsageError
 from holdfast.persistence.filesystem.storage import MISSING, storage_errors
 from holdfast.persistence.format.commit_record import Participant
-from holdfast.persistence.format.constants import SESSION_SHIFT
 from holdfast.persistence.outcomes.redo import OWN
 from holdfast.persistence.segment.batch_file_reader import BatchSummary
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.engine.coordinators import Coordinator
-from holdfast.queue.owner.owned_queue import Committing, OwnedQueue
+from holdfast.queue.owner.owned_queue import Committing, OwnedQueue, check_headers
 from holdfast.queue.prepared.prepared_transactions import Found, find_prepared, find_transaction
 from holdfast.queue.prepared.reservations import check_transaction_id
-from holdfast.queue.protocol.messages import SessionLostError
+from holdfast.queue.prepared.sent_again import SentAgain
+from holdfast.queue.protocol.messages import Prepare
 from holdfast.queue.protocol.prepared_verbs import (
     AbortJointly,
     AbortPrepared,
@@ -34,7 +34,6 @@ from holdfast.queue.protocol.prepared_verbs import (
     End,
     Follow,
     HasSpace,
-    Prepare,
     Resolve,
     read_prepared_verb,
 )
@@ -45,7 +44,7 @@ Fields = dict[str, Any]
 Result = TypeVar("Result")
 
 
-def perform_on_prepared(queue: OwnedQueue, session: int, group: str, fields: Fields) -> Fields:
+def perform_on_prepared(queue: OwnedQueue, session: int, fields: Fields) -> Fields:
     """Perform one of ``PREPARED_VERBS`` for a session, 0 for one of this process; return its result.
 
     Raises
@@ -57,8 +56,6 @@ def perform_on_prepared(queue: OwnedQueue, session: int, group: str, fields: Fie
     """
     verb = read_prepared_verb(fields)
     match verb:
-        case Prepare():
-            return _prepare(queue, session, group, verb)
         case Begin():
             queue.coordinating.begin(session, verb.nonce)
             return {}
@@ -115,41 +112,56 @@ def _has_space(queue: OwnedQueue, asked: HasSpace) -> Fields:
 # -- Preparing -------------------------------------------------------------------------------------------------------
 
 
-def _prepare(queue: OwnedQueue, session: int, group: str, asked: Prepare) -> Fields:
-    """Make it durable and undecided: the vote, and then the staged file gets the name that makes it prepared."""
+def prepare(queue: OwnedQueue, asked: Prepare, payloads: Sequence[bytes]) -> None:
+    """Make a transaction durable and undecided: the vote, and then its puts. Closing the queue waits for it.
+
+    Raises
+    ------
+    TransactionStateError
+        The id is in doubt already, or the part was aborted meanwhile; nothing was done.
+    StaleReceiptError, HoldfastError
+        As ``Transaction.prepare``.
+    """
+    queue.handle.calls.run(lambda: _prepare(queue, asked, payloads))
+
+
+def _prepare(queue: OwnedQueue, asked: Prepare, payloads: Sequence[bytes]) -> None:
     transaction_id = check_transaction_id(asked.id, queue.handle.queue_id)
-    if session and any(number >> SESSION_SHIFT != session for number, _ in asked.receipts):
-        raise SessionLostError(f"a delivery is not of session {session:08x}")
+    check_headers(asked.headers, payloads)
+    if payloads and (asked.coordinator is not None or asked.is_staged):
+        raise UsageError("a prepare whose puts another queue decides, or that has a file, brings none along")
+    known = SentAgain(queue.handle, queue.resolver.memory)
     try:
-        deliveries = queue.find(group, asked.receipts, "commit") if asked.receipts else []
-        staged = _staged(queue, group, asked)
+        deliveries = queue.find(asked.group, asked.receipts, "commit") if asked.receipts else []
+        staged = _staged(queue, asked)
     except HoldfastError as error:  # what is prepared is neither in hand nor staged any more
-        if asked.is_staged and queue.resolver.lacks_puts(transaction_id, asked.nonce):
-            _prepare_the_rest(queue, group, asked)
-            return {}
-        if queue.resolver.was_prepared(transaction_id, asked.nonce):
-            return {}
+        if asked.is_staged and known.lacks_puts(transaction_id, asked.nonce):
+            _prepare_the_rest(queue, asked)
+            return
+        if known.was_prepared(transaction_id, asked.nonce):
+            return
         if asked.coordinator is not None and isinstance(error.__cause__, MISSING):
             raise _aborted(queue, transaction_id) from error
         raise
+    if not asked.receipts and not asked.is_staged and known.has_puts(transaction_id, asked.nonce):
+        return  # it only puts what it brings along, so nothing above is missing the second time
     if asked.coordinator is None:
         queue.resolver.make_ready(
             transaction_id,
-            puts=staged is not None,
+            puts=bool(payloads) or asked.is_staged or not deliveries,
             part_of=None if staged is None else staged.commit_record.part_of,
             is_new=transaction_id == asked.nonce.hex(),
-            group=group,
+            group=asked.group,
         )
-    _make_durable(queue, group, asked, deliveries, staged)
-    return {}
+    _make_durable(queue, asked, payloads, deliveries, staged)
 
 
-def _prepare_the_rest(queue: OwnedQueue, group: str, asked: Prepare) -> None:
+def _prepare_the_rest(queue: OwnedQueue, asked: Prepare) -> None:
     """Prepare the puts of a part that has voted: an earlier owner was killed between the two.
 
     The queue that decides may commit it yet: so the vote alone is not an abort, as it is if this queue decides.
     """
-    staged = _staged(queue, group, asked)
+    staged = _staged(queue, asked)
     assert staged is not None, "it puts"
     queue.handle.require_batches().prepare_staged(staged)
 
@@ -164,33 +176,43 @@ def _aborted(queue: OwnedQueue, transaction_id: str) -> TransactionStateError:
     )
 
 
-def _staged(queue: OwnedQueue, group: str, asked: Prepare) -> BatchSummary | None:
+def _staged(queue: OwnedQueue, asked: Prepare) -> BatchSummary | None:
     if not asked.is_staged:
         return None
-    voters = (Participant(OWN, queue.handle.queue_id, group),) if asked.receipts else ()
+    voters = (Participant(OWN, queue.handle.queue_id, asked.group),) if asked.receipts else ()
     return queue.handle.require_batches().staged_summary(asked.id, asked.nonce, voters, _decider(asked))
 
 
 def _make_durable(
-    queue: OwnedQueue, group: str, asked: Prepare, deliveries: list[Delivery], staged: BatchSummary | None
+    queue: OwnedQueue,
+    asked: Prepare,
+    payloads: Sequence[bytes],
+    deliveries: list[Delivery],
+    staged: BatchSummary | None,
 ) -> None:
-    handle = queue.handle_of(group) if deliveries else queue.handle
+    handle = queue.handle_of(asked.group) if deliveries else queue.handle
     branch = Branch(handle, Committing(), asked.nonce, 0)
     _coordinator(queue).begin(asked.nonce)  # a vote whose puts are not there yet is not taken for aborted
     try:
         if deliveries:
             branch.ack(deliveries)
-        branch.prepare_for(asked.id, _decider(asked), handle.clock.time_ns(), staged)
+        if staged is not None:
+            branch.prepare_staged(asked.id, _decider(asked), staged)
+        else:
+            branch.load(payloads, asked.headers)
+            branch.prepare(asked.id, _decider(asked))
     except (CommitUnknownError, PoisonedError):
+        branch.forget()
         raise
     except BaseException:
-        # interrupted behind the rename, it is prepared: without its vote the puts could be committed alone
+        # interrupted behind its puts, it is prepared: without its vote they could be committed alone
         if not any(each.nonce == asked.nonce and each.batch is not None for each in _found(queue, asked.id)):
             branch.abort_prepared()
         raise
     finally:
         _coordinator(queue).end(asked.nonce)
         branch.hand_back()
+        branch.discard()
 
 
 def _coordinator(queue: OwnedQueue) -> Coordinator:

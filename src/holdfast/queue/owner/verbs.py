@@ -61,7 +61,7 @@ def _perform_verb(queue: OwnedQueue, session: int, group: str, fields: Fields) -
     if name in GROUP_VERBS:
         return perform_logged(queue.group(group), queue.handle.path, group, fields, queue.asker(session))
     if name in PREPARED_VERBS:
-        return perform_on_prepared(queue, session, group, fields)
+        return perform_on_prepared(queue, session, fields)
     verb = _VERBS.get(name) if isinstance(name, str) else None
     if verb is None:
         raise UsageError(

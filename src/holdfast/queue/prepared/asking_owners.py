@@ -36,7 +36,7 @@ def _ask(note: OwnerNote, socket: Path, queue_id: bytes, nonce: bytes) -> Outcom
         greeting = _exchange(connection, Hello(VERSION, note.epoch, 0, ""))
         if not isinstance(greeting, Welcome) or greeting.queue_id != queue_id:
             return None
-        reply = _exchange(connection, as_request("", AskOutcome(nonce)))
+        reply = _exchange(connection, as_request(AskOutcome(nonce)))
         return Outcome(reply.result["outcome"]) if isinstance(reply, Done) else None
 
 

@@ -39,6 +39,7 @@ from holdfast.queue.prepared.prepared_transactions import (
     find_prepared,
     find_transaction,
     is_in_doubt,
+    is_left_to_log,
     waits_still,
 )
 from holdfast.queue.prepared.vote_settling import VoteSettling
@@ -169,27 +170,6 @@ class PreparedResolver:
 
         self._check_may_decide()
         self._alone(transaction_id, decide)
-
-    def was_prepared(self, transaction_id: str, nonce: bytes) -> bool:
-        """Whether a transaction waits for its outcome, or was decided and is remembered.
-
-        A vote whose puts are not there does not count: it is aborted.
-        """
-        found = self._found(transaction_id)
-        if found is not None and found.nonce == nonce:
-            return not _is_left_to_log(found)
-        if self._handle.require_write_side().has_decided(nonce):
-            return True
-        return self._memory.find(transaction_id, nonce) is not None
-
-    def lacks_puts(self, transaction_id: str, nonce: bytes) -> bool:
-        """Whether a part that another queue decides has voted, and no puts of it are prepared."""
-        found = self._found(transaction_id)
-        return (
-            found is not None
-            and (found.nonce, found.batch, found.damage) == (nonce, None, ())
-            and found.decider is not None
-        )
 
     def finish(self, transaction_id: str, nonce: bytes) -> None:
         """Commit a transaction that only holds messages of a group open here: as :meth:`commit`, but with one sync.
@@ -331,7 +311,7 @@ class PreparedResolver:
 
         Raises TransactionStateError if it is just being prepared or decided.
         """
-        if not _is_left_to_log(found):
+        if not is_left_to_log(found):
             return False
         outcome = self._own_outcome(found)
         if outcome is Outcome.IN_DOUBT:
@@ -373,7 +353,7 @@ class PreparedResolver:
         if (found.coordinator is None and found.part_of is None) or found.damage:
             return False
         votes = found.votes
-        if handle.write_side is None or not _is_left_to_log(found):  # else no other handle can decide them
+        if handle.write_side is None or not is_left_to_log(found):  # else no other handle can decide them
             votes = tuple(each for each in votes if each[0] in handle.group_readers)
         found = replace(found, votes=votes, batch=found.batch if handle.batches is not None else None)
         if not votes and found.batch is None:
@@ -467,11 +447,6 @@ class PreparedResolver:
         self._lifecycle.check()
         if self._handle.look_side is not None:
             raise UsageError(f"a handle of mode={self._handle.options.mode!r} cannot decide; use mode='shared'")
-
-
-def _is_left_to_log(found: Found) -> bool:
-    """Whether these are votes without waiting puts: this queue's log has the puts, or never will."""
-    return found.batch is None and not found.damage and found.coordinator is not None and found.decider is None
 
 
 def _decided_elsewhere(handle: QueueHandle, found: Found) -> TransactionStateError:

@@ -216,6 +216,11 @@ def waits_still(handle: QueueHandle, found: Found) -> bool:
     return batch is not None and batch.commit_record.nonce == found.nonce
 
 
+def is_left_to_log(found: Found) -> bool:
+    """Whether these are votes without waiting puts: this queue's log has the puts, or never will."""
+    return found.batch is None and not found.damage and found.coordinator is not None and found.decider is None
+
+
 def find_damage(handle: QueueHandle, batch: Waiting) -> list[Damage]:
     """Return the damage of a batch, reading all of it unless that was done before."""
     if isinstance(batch, Entry):  # what is damaged is none

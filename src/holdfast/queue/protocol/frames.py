@@ -25,7 +25,8 @@ ample for what is left, and it is all that a peer makes the other end hold in me
 HEADER = struct.Struct("<IBBHIQI")
 """Size of the whole frame, version, kind, zero, number of payloads, id of the request, size of the body."""
 
-_LENGTH_BYTES = 4
+LENGTH_BYTES = 4
+"""What a frame has for each payload beside it."""
 
 _PIECE_BYTES = 4096
 """Smaller pieces are collected, so that there are few of them."""
@@ -66,7 +67,7 @@ def encode_frame(kind: int, request_id: int, body: bytes, payloads: Sequence[byt
     """
     count = len(payloads)
     lengths = [*map(len, payloads)]
-    size = HEADER.size + count * _LENGTH_BYTES + len(body) + sum(lengths)
+    size = HEADER.size + count * LENGTH_BYTES + len(body) + sum(lengths)
     if size > FRAME_BYTES_MAX:
         raise ProtocolError(f"a frame of {size:,} bytes; at most {FRAME_BYTES_MAX:,} can be sent")
     header = HEADER.pack(size, VERSION, kind, 0, count, request_id, len(body))
@@ -163,14 +164,14 @@ def _check_header(size: int, version: int, kind: int, zero: int, count: int, _: 
         raise ProtocolError(f"version {version} of the protocol, this is {VERSION}: update Holdfast in all processes")
     if not REQUEST <= kind <= NOTICE or zero:
         raise ProtocolError(f"kind {kind} of a frame, field {zero}: unknown")
-    if HEADER.size + count * _LENGTH_BYTES + body_size > size:
+    if HEADER.size + count * LENGTH_BYTES + body_size > size:
         raise ProtocolError(f"a frame of {size:,} bytes has no room for {count:,} payloads and a body of {body_size:,}")
 
 
 def _contents(data: bytes, start: int, end: int, count: int, body_size: int) -> tuple[bytes, list[bytes]]:
     """Return body and payloads of the frame at ``start``, which is all there and whose header was checked."""
     lengths_at = start + HEADER.size
-    body_at = lengths_at + count * _LENGTH_BYTES
+    body_at = lengths_at + count * LENGTH_BYTES
     at = body_at + body_size
     lengths = struct.unpack_from(f"<{count}I", data, lengths_at) if count else ()
     if at + sum(lengths) != end:

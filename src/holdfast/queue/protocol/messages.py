@@ -140,6 +140,35 @@ class Commit(Request):
     participants: list[OtherPart] = []  # msgspec copies it
 
 
+class Prepare(Request):
+    """Prepares a transaction: the payloads of this frame, or a staged file, and what it acknowledges wait as one.
+
+    Attributes
+    ----------
+    nonce : bytes, length 16
+        Of the transaction: sent again, it was done before.
+    id : str
+        What it is decided by.
+    headers
+        As for :class:`Put`.
+    group, receipts
+        As for :class:`Commit`. Without payloads, receipts and a file, a transaction of nothing is prepared.
+    is_staged : bool
+        Whether the puts are in the file that the client has staged under the nonce, with the commit record in which
+        they wait. They are if they are too large for a frame, or if a joint commit or another queue decides them.
+    coordinator : (str, bytes, str) or None
+        The other queue whose log decides; None: the caller does, by id.
+    """
+
+    nonce: Nonce
+    id: Name
+    headers: dict[Count, bytes]
+    group: Name
+    receipts: list[Receipt]
+    is_staged: bool = False
+    coordinator: OtherPart | None = None
+
+
 class Arrived(Request):
     """The answers to all requests of a thread up to this count have arrived: they may be forgotten."""
 
@@ -265,7 +294,7 @@ class Refused(Reply):
     text: str
 
 
-AnyRequest = Hello | Resume | Attach | Put | Commit | Arrived | Take | Settle | Verb
+AnyRequest = Hello | Resume | Attach | Put | Commit | Prepare | Arrived | Take | Settle | Verb
 AnyReply = Welcome | Offsets | Taken | Done | Refused
 Message = TypeVar("Message", bound=msgspec.Struct)
 

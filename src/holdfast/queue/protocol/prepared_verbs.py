@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.queue.protocol.messages import Count, Name, Nonce, OtherPart, Receipt, Seconds, Verb
+from holdfast.queue.protocol.messages import Count, Name, Nonce, Seconds, Verb
 
 
 class PreparedVerb(msgspec.Struct, tag_field="verb", forbid_unknown_fields=True):
@@ -22,30 +22,6 @@ class HasSpace(PreparedVerb, tag="has_space"):
 
     count: Count
     size_bytes: Count
-
-
-class Prepare(PreparedVerb, tag="prepare"):
-    """Prepares a transaction: its puts are in a staged file, with the commit record in which they wait.
-
-    Attributes
-    ----------
-    id : str
-        What it is decided by.
-    nonce : bytes, length 16
-        Of the transaction: sent again, it was done before.
-    receipts : list of (int, int)
-        What it acknowledges, in the group of the verb.
-    is_staged : bool
-        Whether there is a staged file; else it only acknowledges.
-    coordinator : (str, bytes, str) or None
-        The other queue whose log decides; None: the caller does, by id.
-    """
-
-    id: Name
-    nonce: Nonce
-    receipts: list[Receipt]
-    is_staged: bool
-    coordinator: OtherPart | None = None
 
 
 class CommitPrepared(PreparedVerb, tag="commit_prepared"):
@@ -120,7 +96,6 @@ class Collect(PreparedVerb, tag="collect"):
 
 AnyPreparedVerb = (
     HasSpace
-    | Prepare
     | CommitPrepared
     | AbortPrepared
     | Resolve
@@ -137,9 +112,9 @@ PREPARED_VERBS = frozenset(str(each.__struct_config__.tag) for each in get_args(
 """Their names."""
 
 
-def as_request(group: str, verb: AnyPreparedVerb) -> Verb:
-    """Return the request for a verb; ``group`` is that of its receipts."""
-    return Verb(group, msgspec.to_builtins(verb, builtin_types=(bytes,)))
+def as_request(verb: AnyPreparedVerb) -> Verb:
+    """Return the request for a verb."""
+    return Verb("", msgspec.to_builtins(verb, builtin_types=(bytes,)))
 
 
 def read_prepared_verb(fields: dict[str, Any]) -> AnyPreparedVerb:

@@ -363,6 +363,12 @@ class Branch:
             self._staged = self._prepare_puts(commit_record)
             self._writer = None
 
+    def prepare_staged(self, transaction_id: str, coordinator: Participant | None, staged: BatchSummary) -> None:
+        """As :meth:`prepare`, with the puts that another process has staged."""
+        if self.acked:
+            self._vote(transaction_id, coordinator, self.handle.clock.time_ns(), stages=True)
+        self._staged = self.handle.require_batches().prepare_staged(staged)
+
     def _prepare_puts(self, commit_record: CommitRecord) -> Waiting:
         """Prepare the puts in the log of small transactions, or in a file of their own."""
         batches = self.handle.require_batches()
@@ -401,15 +407,6 @@ class Branch:
         vote = Vote(transaction_id, self._nonce, now, decides, self._runs(acked))
         self.handle.require_read_side().vote(vote, acked, self._holder)
         self.has_voted = True
-
-    def prepare_for(
-        self, transaction_id: str, coordinator: Participant | None, timestamp_ns: int, staged: BatchSummary | None
-    ) -> None:
-        """As :meth:`prepare`, for another process, which has staged the puts: None if it puts nothing."""
-        if self.acked:
-            self._vote(transaction_id, coordinator, timestamp_ns, stages=staged is not None)
-        if staged is not None:
-            self._staged = self.handle.require_batches().prepare_staged(staged)
 
     def commit_prepared(self) -> range:
         """Follow a commit of another queue: put the batch into the log, finish the messages of the vote."""

@@ -52,15 +52,19 @@ class SharedBranch(Branch):
         return offsets
 
     def prepare(self, transaction_id: str, coordinator: Participant | None, part_of: PartOf | None = None) -> None:
-        """Have the owner make everything durable and undecided."""
+        """Have the owner make everything durable and undecided; parts that others decide wait in files, staged here."""
         acked = list(self.acked.values())
         producer, consumer = self._ports()
         receipts = [(each.number, each.offset) for each in acked]
         commit_record = self._waiting_record(transaction_id, coordinator, part_of)
-        writer = self._spill() if self._stages else None
+        is_part = coordinator is not None or part_of is not None
+        fits = self._writer is None and producer.fits_frame(self._payloads, self._headers)
         with self._hearing(consumer, acked):
-            self._staged = producer.prepare(writer, commit_record, consumer.group, receipts)
-        self._writer = None
+            if self._stages and (is_part or not fits):
+                self._staged = producer.prepare_staged(self._spill(), commit_record, consumer.group, receipts)
+                self._writer = None
+            else:
+                producer.prepare(commit_record, self._payloads, self._headers, consumer.group, receipts)
         self.has_voted = bool(acked)
         self._prepared_id = transaction_id
         consumer.end_committed(acked)
