@@ -688,6 +688,19 @@ def test_a_prepared_transaction_is_decided_later(queue: PersistentQueue, size: i
     assert payloads([queue.receive(timeout=5), queue.receive(timeout=5)]) == [b"b", bytes(size)]
 
 
+def test_an_id_that_another_transaction_has_chosen_is_refused(queue: PersistentQueue) -> None:
+    """Also if it is that of a transaction which has none of its own yet: both would wait under one name."""
+    first, second = queue.begin(), queue.begin()
+    for tx, payload in ((first, b"first"), (second, b"second")):
+        tx.put(payload)
+    second.prepare(first.id)
+    with pytest.raises(TransactionStateError, match="is prepared"):
+        first.prepare()
+    assert [each.put_count for each in queue.prepared()] == [1]
+    assert second.commit() == range(1)
+    assert queue.get(timeout=5) == b"second"
+
+
 def test_small_puts_are_prepared_without_a_file_of_their_own(queue: PersistentQueue) -> None:
     """In the prepared log of the owner, whichever process it is."""
     queue.put(b"a")

@@ -444,6 +444,14 @@ BETWEEN_PROCESSES = (
         "successions",
     ),
     Mutation(
+        "damage-of-another-refuses-puts",
+        "Puts are refused for the damage of those that wait under their id, which are not theirs to abort.",
+        "queue/prepared/sent_again.py",
+        ", suppress(CorruptionError):\n",
+        ":\n",
+        "owners",
+    ),
+    Mutation(
         "prepared-name-not-synced",
         "A client hears that its transaction is prepared, and a loss of power takes it.",
         "queue/producer/waiting_batches.py",

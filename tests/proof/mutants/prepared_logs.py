@@ -180,9 +180,27 @@ PREPARED_LOGS = (
         "prepared-beside-a-lost-name",
         "A transaction is prepared though a sync of its directory has failed before.",
         "queue/producer/waiting_batches.py",
-        "            self.prepared.removals.check()\n            if commit_record.id",
-        "            if commit_record.id",
+        "            self.prepared.removals.check()\n            self._check_new(commit_record.id)\n            entry",
+        "            self._check_new(commit_record.id)\n            entry",
         SUITE,
+    ),
+    Mutation(
+        "entry-under-an-id-that-waits",
+        "A transaction is prepared in the log under an id that waits there: the other one is never decided.",
+        "queue/producer/waiting_batches.py",
+        "            self._check_new(commit_record.id)\n            entry",
+        "            entry",
+        "chosen ids",
+    ),
+    Mutation(
+        "prepare-without-memory-aborted",
+        "A prepare runs out of memory behind its write: it is said to be aborted, and waits for its outcome.",
+        "queue/transactions/transaction.py",
+        "        except (HoldfastError, ShutDown) as error:\n"
+        "            if isinstance(error, TransactionStateError) and self._handle.producer",
+        "        except Exception as error:\n"
+        "            if isinstance(error, TransactionStateError) and self._handle.producer",
+        "interrupted transactions",
     ),
     Mutation(
         "damage-of-any-vote",

@@ -237,6 +237,8 @@ SUITES = (
     _tests("log handlers", "tests/unit/engine/test_log_handlers.py"),
     _tests("forks", "tests/unit/test_forks.py"),
     _tests("one put", "tests/unit/transactions/test_one_put.py"),
+    _tests("interrupted transactions", "tests/unit/transactions/test_interrupted_transactions.py"),
+    _tests("chosen ids", "tests/contract/test_engine_contract.py", "-k", "chosen"),
     _tests(
         "without memory",
         "tests/unit/threads/test_log_later.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from holdfast import (
 from holdfast.queue.client.link import Answer
 from holdfast.queue.client.membership import Membership
 from holdfast.queue.client.staging import STAGED_BYTES
+from holdfast.queue.producer.waiting_batches import WaitingBatches
 from holdfast.queue.protocol.messages import Prepare
 from support.builders.handles import handle_of
 from support.owners.in_processes import drained, hold
@@ -167,6 +169,32 @@ def test_a_prepare_without_an_answer_may_have_happened_if_it_was_sent(
         with pytest.raises(TransactionStateError, match=text):
             tx.commit()
         assert queue.prepared() == []
+
+
+def test_a_prepare_for_which_the_owner_has_no_memory_may_have_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has: what was written waits, and the transaction does not say that it was aborted."""
+    really = WaitingBatches.prepare_in_log
+
+    def behind(*arguments: Any) -> None:
+        really(*arguments)
+        raise MemoryError
+
+    with PersistentQueue(tmp_path / "q", mode="shared") as queue:
+        queue.put(b"a")
+        tx = queue.begin()
+        tx.ack(tx.receive(timeout=5))
+        tx.put(b"b")
+        with monkeypatch.context() as patch:
+            patch.setattr(WaitingBatches, "prepare_in_log", behind)
+            with pytest.raises(MemoryError):
+                tx.prepare("t")
+        with pytest.raises(TransactionStateError, match="unknown"):
+            tx.commit()
+        assert [(each.put_count, each.ack_count) for each in queue.prepared()] == [(1, 1)]
+        assert queue.commit_prepared("t") == range(1, 2)
+        assert drained(queue) == [b"b"]
 
 
 def test_a_staged_file_that_cannot_be_synced_is_not_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

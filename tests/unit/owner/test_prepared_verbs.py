@@ -368,6 +368,18 @@ def test_puts_that_another_queue_decides_are_in_a_file(client: Client) -> None:
     assert prepared(client) == []
 
 
+def test_puts_are_not_refused_for_damage_of_those_that_have_their_id(client: Client) -> None:
+    """The id is in doubt: with another one they are prepared."""
+    client.ask(*prepare_both(client, is_staged=True))
+    path = client.served.queue.handle.directory.batch_file("t")
+    with client.served.disk.open(path) as file:
+        file.write_at([b"damage"], file.size() // 2)
+    with pytest.raises(TransactionStateError, match="is prepared"):
+        client.ask(client.preparing(3, "t", is_staged=False), [b"e"])
+    client.ask(client.preparing(3, "u", is_staged=False), [b"e"])
+    assert ("u", 0) in prepared(client)
+
+
 def test_an_entry_whose_sync_failed_is_not_said_to_be_prepared(client: Client) -> None:
     """Sent again to the same owner, whose answer was lost: the bytes are there, and may not outlive a loss of power."""
     asked = client.preparing(2, "t", is_staged=False), [b"c"]

@@ -20,7 +20,10 @@ def interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_an_interrupted_prepare_is_in_doubt(storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupted_prepare_is_in_doubt(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
     """It may be prepared: the next opening says, and here nothing is given back."""
     queue = open_queue(storage)
     queue.put(b"one")
@@ -31,11 +34,11 @@ def test_an_interrupted_prepare_is_in_doubt(storage: SimulatedStorage, monkeypat
 
     def behind(self: Branch, *arguments: object) -> None:
         really(self, *arguments)  # type: ignore[arg-type]
-        raise KeyboardInterrupt
+        raise error
 
     with monkeypatch.context() as patched:
         patched.setattr(Branch, "prepare", behind)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(error):
             tx.prepare("t")
     assert tx.state is State.UNKNOWN
     with open_queue(kill(storage, queue)) as again:

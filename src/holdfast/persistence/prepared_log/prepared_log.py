@@ -163,8 +163,8 @@ class PreparedLog:
             waiting = _Waiting(entry, time.monotonic())
             if self._kept_bytes + end - position <= KEPT_BYTES_MAX:
                 waiting.kept, waiting.kept_bytes = (payloads, headers), end - position
-            self._add(waiting)  # first: what may be written is in doubt
             try:
+                self._add(waiting)  # first: what may be written is in doubt
                 writer.append(buffers)
             except BaseException:
                 if writer.end == position:  # else it was interrupted behind the write
@@ -182,8 +182,9 @@ class PreparedLog:
         self._kept_bytes += waiting.kept_bytes
 
     def _remove(self, waiting: _Waiting) -> None:
-        del self._waiting[waiting.entry.id]
-        self._kept_bytes -= waiting.kept_bytes
+        if self._waiting.get(waiting.entry.id) is waiting:  # else it was interrupted before it was added
+            del self._waiting[waiting.entry.id]
+            self._kept_bytes -= waiting.kept_bytes
 
     def _with_room(self, size: int) -> SegmentWriter:
         """Return the segment for an entry; begin one if it has no room for it, and for all ends that are to come."""

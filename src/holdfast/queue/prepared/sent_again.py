@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from holdfast.errors import CorruptionError
 from holdfast.persistence.filesystem.storage import storage_errors
 from holdfast.persistence.outcomes.prepared_files import Waiting
 from holdfast.persistence.prepared_log.entry import Entry
@@ -35,16 +38,20 @@ class SentAgain:
         if found is not None and found.nonce == nonce:
             self._confirm(found.batch)
             return not is_left_to_log(found)
-        return self._was_decided(transaction_id, nonce)
+        if self._handle.require_write_side().has_decided(nonce):
+            return True
+        return self._memory.find(transaction_id, nonce) is not None
 
     def has_puts(self, transaction_id: str, nonce: bytes) -> bool:
-        """As :meth:`was_prepared`, of a transaction that only puts: no vote is read."""
-        with storage_errors("looking for a prepared transaction", self._handle.path):
-            batch = find_batch(self._handle, transaction_id)
+        """As :meth:`was_prepared`, of a transaction that only puts: no vote is read, and no outcome of one."""
+        batch = None
+        with storage_errors("looking for a prepared transaction", self._handle.path), suppress(CorruptionError):
+            batch = find_batch(self._handle, transaction_id)  # one that is damaged has the id, which is refused
         if batch is not None and batch.commit_record.nonce == nonce:
             self._confirm(batch)
             return True
-        return self._was_decided(transaction_id, nonce)
+        outcomes = self._handle.require_batches().prepared.outcome_log
+        return self._handle.require_write_side().has_decided(nonce) or outcomes.find_nonce(nonce) is not None
 
     def lacks_puts(self, transaction_id: str, nonce: bytes) -> bool:
         """Whether a part that another queue decides has voted, and no puts of it are prepared."""
@@ -60,8 +67,3 @@ class SentAgain:
         """Make an entry durable whose own sync has failed or was cut short; raises PoisonedError if it cannot be."""
         if isinstance(batch, Entry):
             self._handle.require_batches().prepared.log.sync()
-
-    def _was_decided(self, transaction_id: str, nonce: bytes) -> bool:
-        if self._handle.require_write_side().has_decided(nonce):
-            return True
-        return self._memory.find(transaction_id, nonce) is not None

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.errors import CorruptionError, DiskFullError, Full, HoldfastError, StorageError, TransactionStateError
-from holdfast.persistence.filesystem.layout import QueueDirectory, list_batch_files
+from holdfast.persistence.filesystem.layout import QueueDirectory
 from holdfast.persistence.filesystem.poison import commit_unknown
 from holdfast.persistence.filesystem.storage import MISSING, Storage, storage_errors
 from holdfast.persistence.format.commit_record import CommitRecord, Participant
@@ -141,8 +141,7 @@ class WaitingBatches:
         self.make_directory()
         with self._lock, storage_errors("preparing", self._directory.prepared):
             self.prepared.removals.check()
-            if commit_record.id != commit_record.nonce.hex():  # else no other transaction has it
-                self._check_new(commit_record.id)
+            self._check_new(commit_record.id)
             entry, ticket = self.prepared.log.append(payloads, headers, commit_record)
         self._log_commits.wait(ticket)
         return entry
@@ -156,9 +155,11 @@ class WaitingBatches:
 
     def _check_new(self, transaction_id: str) -> None:
         """Raise TransactionStateError if an id is in doubt."""
-        if self.prepared.log.find(transaction_id) is not None or transaction_id in list_batch_files(
-            self._storage, self._directory
-        ):
+        is_taken = self.prepared.log.find(transaction_id) is not None
+        with suppress(*MISSING):
+            self._storage.open(self._directory.batch_file(transaction_id)).close()
+            is_taken = True
+        if is_taken:
             raise TransactionStateError(
                 f"transaction {transaction_id} is prepared: decide it before its id is used again",
                 transaction=transaction_id,

@@ -65,6 +65,7 @@ class SharedBranch(Branch):
                 self._writer = None
             else:
                 producer.prepare(commit_record, self._payloads, self._headers, consumer.group, receipts)
+                self._payloads, self._headers, self._size_bytes = [], {}, 0
         self.has_voted = bool(acked)
         self._prepared_id = transaction_id
         consumer.end_committed(acked)

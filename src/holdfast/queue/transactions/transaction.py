@@ -409,8 +409,8 @@ class Transaction(TransactionBase):
 
         Notes
         -----
-        Durability: power loss, under any flush policy. Cost: two syncs for the puts, one for the
-        acknowledgements.
+        Durability: power loss, under any flush policy. Cost: one sync for the puts, or two if they are large or a part;
+        one for the acknowledgements.
         """
         with self._lock:
             state = self._check("prepare")
@@ -420,16 +420,15 @@ class Transaction(TransactionBase):
                 raise UsageError("a part of a joint commit only puts: acknowledge in a transaction of its own")
             self._branch.wait_for_space(max(0.0, self._deadline - self._monotonic()))
             try:
-                self._prepare(chosen, part, is_new=id is None)
+                self._prepare(chosen, part, state, is_new=id is None)
             except BaseException as error:
                 if self.state is State.OPEN and not isinstance(error, TransactionStateError):
                     self._end("failure", f"prepare failed: {error}")
                 raise
-            self.id, self.state, self._is_part = chosen, state, part is not None
             self._give_up()
             return chosen
 
-    def _prepare(self, chosen: str, part_of: PartOf | None, *, is_new: bool) -> None:
+    def _prepare(self, chosen: str, part_of: PartOf | None, prepared: State, *, is_new: bool) -> None:
         branch, coordinator = self._branch, self._handle.coordinator
         puts = branch.put_count > 0 or not branch.acked
         if coordinator is not None:  # else the owner does that, when it is asked to prepare
@@ -437,10 +436,11 @@ class Transaction(TransactionBase):
             coordinator.begin(self._nonce)
         try:
             branch.prepare(chosen, None, part_of)
+            self.id, self.state, self._is_part = chosen, prepared, part_of is not None
         except (CommitUnknownError, PoisonedError):
             self._doubt()
             raise
-        except Exception as error:
+        except (HoldfastError, ShutDown) as error:
             if isinstance(error, TransactionStateError) and self._handle.producer is not None:
                 raise  # the owner has refused the id, and done nothing
             try:
@@ -450,7 +450,7 @@ class Transaction(TransactionBase):
                 raise error from None
             self._end("failure", f"prepare failed: {error}")
             raise
-        except BaseException:  # interrupted: it may be prepared
+        except BaseException:  # interrupted, or out of memory: it may be prepared
             self._doubt()
             raise
         finally:
