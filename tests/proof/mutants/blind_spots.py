@@ -203,7 +203,7 @@ BLIND_SPOTS = (
         "retried-letter-jumps-its-key",
         "A retried dead letter is handed out beside another message of its order key.",
         "queue/dispatch/dispatcher.py",
-        "            self.deferred.admit(record, options, in_order=False)\n\n    def read_anew",
+        "            self.deferred.admit_deferred(record, options)\n\n    def read_anew",
         "            self.deferred.put_back([record])\n\n    def read_anew",
         "features",
     ),

@@ -459,8 +459,9 @@ MUTATIONS = (
         "fast-lane-before-priorities",
         "The fast lane hands out the next message of the log although one of a priority is behind it.",
         "queue/dispatch/dispatcher.py",
-        "            or self._source.prioritized_end() > self._ahead_end\n        ):\n            return next(",
-        "        ):\n            return next(",
+        "            or self._source.prioritized_end() > self._ahead_end\n"
+        "        ):\n            records = self._take_deferred(1",
+        "        ):\n            records = self._take_deferred(1",
         "fast lane",
     ),
     Mutation(
@@ -485,6 +486,22 @@ MUTATIONS = (
         "queue/dispatch/delivery.py",
         "            if find(delivery.offset) is not delivery:\n",
         "            if find(delivery.offset) is None:\n",
+        "against the model",
+    ),
+    Mutation(
+        "known-priorities-found-anew",
+        "A search for priorities from the start of the log finds those that were finished, and hands them out again.",
+        "queue/dispatch/dispatcher.py",
+        "self.deferred.admit_new if self._is_new(records[0][0]) else self.deferred.admit_deferred",
+        "self.deferred.admit_new",
+        "against the model",
+    ),
+    Mutation(
+        "ends-of-deferred-not-noted",
+        "A message of a priority, or one that was handed out before, is delivered though its time to live is over.",
+        "queue/dispatch/deferred_messages.py",
+        "        if options.expires_ns:\n            self._has_ends = True\n",
+        "",
         "against the model",
     ),
     Mutation(

@@ -104,7 +104,7 @@ def dedup_id_of(headers: bytes) -> str:
 
 def decode_options(headers: bytes) -> MessageOptions:
     """Return a message's options; unreadable options are ignored, so that the message does not block the queue."""
-    if not has_options(headers):
+    if not headers or headers.startswith(_FIRST_USER_HEADER):  # as has_options() says, without the call
         return NO_OPTIONS
     return _decoded(headers) if len(headers) <= _CACHED_BYTES_MAX else _decode(headers)
 

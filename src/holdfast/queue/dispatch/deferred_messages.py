@@ -17,7 +17,7 @@ from holdfast.persistence.log.log_reader import Record
 from holdfast.queue.dispatch.delivery import Delivery
 from holdfast.queue.dispatch.log_cursor import LogCursor
 from holdfast.queue.dispatch.order_keys import OrderKeys
-from holdfast.queue.dispatch.references import RANK_SHIFT, RankedReferences, reference_to, unpack
+from holdfast.queue.dispatch.references import RANK_SHIFT, RankedReferences, offset_of, reference_to
 
 _RANK_BITS = 4
 
@@ -71,6 +71,7 @@ class DeferredMessages:
         self.schedule = RankedReferences()  # by the time, and behind it the rank it will have
         self._keys = OrderKeys()
         self.active_keys = self._keys.active
+        self._has_ends = False  # whether any that waits, or waited, may be over its time
         self._out: set[int] = set()  # behind another one of their key, yet handed out or held when found
         self.ended: list[tuple[Record, str]] = []
 
@@ -98,6 +99,17 @@ class DeferredMessages:
             return False
         return is_free and self._place(record, options, in_order=in_order)
 
+    def admit_deferred(self, record: Record, options: MessageOptions) -> None:
+        """As :meth:`admit`, of a message that was not found in the order of the log."""
+        self.admit(record, options, in_order=False)
+
+    def admit_new(self, record: Record, options: MessageOptions) -> None:
+        """As :meth:`admit_deferred`, of a message of which nothing is known: most have a priority alone."""
+        if options.order_key or options.not_before_ns or options.expires_ns:
+            self.admit(record, options, in_order=False)
+        else:
+            self.ready.push(PRIORITY_MAX - options.priority, reference_to(record))
+
     def _is_free(self, offset: int) -> bool:
         return offset not in self._in_flight and not self._progress.is_held(offset)
 
@@ -111,6 +123,8 @@ class DeferredMessages:
 
     def _place(self, record: Record, options: MessageOptions, *, in_order: bool) -> bool:
         offset = record[0]
+        if options.expires_ns:
+            self._has_ends = True
         due_ns = self._progress.due_ns(offset, options.not_before_ns)
         rank = PRIORITY_MAX - options.priority
         now = self._time_ns() if due_ns else 0
@@ -143,31 +157,32 @@ class DeferredMessages:
         """
         ready, known = self.ready, self._progress.deliveries
         records: list[Record] = []
-        behind: list[tuple[int, int]] = []
+        behind: list[int] = []
         while ready.heap and len(records) < count_max:
-            rank, packed = ready.pop()
-            reference = unpack(packed)
-            if reference.offset >= end_offset:
-                behind.append((rank, packed))
+            ranked = ready.pop_ranked()
+            offset = offset_of(ranked)
+            if offset >= end_offset:
+                behind.append(ranked)
                 continue
-            record = self._cursor.look_up(reference)
+            record = self._cursor.look_up(ranked)
             if record is None:
-                self._give_up_turn(reference.offset)
+                self._give_up_turn(offset)
                 continue
-            if self._is_last(known.get(record[0], 0)):  # its last receiver died with it in hand
+            delivery_count = known.get(offset, 0)
+            if delivery_count and self._is_last(delivery_count):  # its last receiver died with it in hand
                 self.ended.append((record, EXHAUSTED))
                 continue
-            if alone and records and record[0] in known:
-                ready.push(rank, packed)
+            if alone and records and offset in known:
+                ready.push_ranked(ranked)
                 break
-            if self._is_over(record):
+            if self._has_ends and self._is_over(record):
                 self.ended.append((record, EXPIRED))
                 continue
             records.append(record)
             if alone and records and records[0][0] in known:
                 break
-        for rank, packed in behind:
-            ready.push(rank, packed)
+        for ranked in behind:
+            ready.push_ranked(ranked)
         return records
 
     def put_back(self, records: Iterable[Record]) -> None:
@@ -212,12 +227,11 @@ class DeferredMessages:
         """End the turn of a message; return whether another one has it now."""
         packed = self._keys.leave(key, offset)
         while packed is not None:
-            reference = unpack(packed)
-            following = self._cursor.look_up(reference)
+            following = self._cursor.look_up(packed)
             if following is not None:
                 self.admit(following, decode_options(following[2]), in_order=False)
                 return True
-            packed = self._keys.leave(key, reference.offset)
+            packed = self._keys.leave(key, offset_of(packed))
         return False
 
     # -- Looking -----------------------------------------------------------------------------------------------------
@@ -244,7 +258,7 @@ class DeferredMessages:
     def waiting_counts(self) -> dict[str, int]:
         """Return how many messages wait for what: as :class:`ShutDown` has it."""
         returned = self._progress.returned
-        backing_off = sum(unpack(each).offset in returned for each in self.schedule.heap) if returned else 0
+        backing_off = sum(offset_of(each) in returned for each in self.schedule.heap) if returned else 0
         return {
             "backing_off": backing_off,
             "delayed": len(self.schedule) - backing_off,
@@ -255,6 +269,7 @@ class DeferredMessages:
         """Forget them all; messages that are handed out keep the turn of their keys."""
         for waiting in (self.ready, self.schedule, self._keys, self.ended):
             waiting.clear()
+        self._has_ends = False
         self._out.clear()
         for delivery in self._in_flight.values():
             if key := decode_options(delivery.record[2]).order_key:

@@ -115,7 +115,8 @@ class Dispatcher:
             or (self._scheduled and self._is_due)
             or self._source.prioritized_end() > self._ahead_end
         ):
-            return next(iter(self._take_deferred(1, alone=True)), None)
+            records = self._take_deferred(1, alone=True)
+            return records[0] if records else None
         return self._ready.popleft() if self._ready and not self._has_ends else None
 
     def take(self, count_max: int, *, alone: bool = False) -> list[Record]:
@@ -157,8 +158,11 @@ class Dispatcher:
 
     def _take_deferred(self, count_max: int, *, alone: bool, end_offset: int = NUMBER_MAX) -> list[Record]:
         """Return deferred messages in front of ``end_offset``, if any of them may be handed out now."""
-        self._look_ahead()
-        self.deferred.bring_due()
+        end = self._source.prioritized_end()
+        if end > self._ahead_end:
+            self._look_ahead(end)
+        if self._scheduled:
+            self.deferred.bring_due()
         while True:
             records = self.deferred.pop(count_max, alone=alone, end_offset=end_offset)
             if not self.deferred.ended:
@@ -237,7 +241,7 @@ class Dispatcher:
 
     def _read_on(self, count_max: int, wanted_count: int = 1) -> None:
         """Read the log on until messages are ready in their order, ``TAKE_BYTES`` were read, or the log ends."""
-        cursor, progress, ready = self._cursor, self._progress, self._ready
+        cursor, ready = self._cursor, self._ready
         if not ready:
             self._has_ends = False
         read_bytes = 0
@@ -247,7 +251,7 @@ class Dispatcher:
                 return
             first, last = records[0], records[-1]  # of one data file
             read_bytes += len(first[3]) + last[4] - first[4]
-            if cursor.has_seen_headers or records[0][0] < max(progress.finished_end, self._known_end) or progress.votes:
+            if cursor.has_seen_headers or not self._is_new(first[0]):
                 ready.extend(self._admitted(records))
             else:
                 ready.extend(records)
@@ -287,6 +291,11 @@ class Dispatcher:
         self.left_out.clear()
         self._left_out_bytes = 0
 
+    def _is_new(self, offset: int) -> bool:
+        """Whether nothing is known of a message that is read, nor of those behind it."""
+        progress = self._progress
+        return offset >= max(progress.finished_end, self._known_end) and not progress.votes
+
     def _is_known(self, offset: int) -> bool:
         """Whether something was done with a message already: then it has passed the filter, or is finished."""
         progress = self._progress
@@ -307,11 +316,8 @@ class Dispatcher:
                 self._has_ends = self._has_ends or options.expires_ns > 0
                 yield record
 
-    def _look_ahead(self) -> None:
-        """Find the messages of a priority that are behind others."""
-        end = self._source.prioritized_end()
-        if end <= self._ahead_end:
-            return
+    def _look_ahead(self, end: int) -> None:
+        """Find the messages of a priority that are behind others, up to ``end``."""
         start = max(self._ahead_end, self._cursor.next_offset)  # the messages before it have been found
         if start - self._ahead.next_offset > _AHEAD_COUNT:
             self._ahead.go_to(start)
@@ -319,6 +325,7 @@ class Dispatcher:
             records = self._ahead.read(_AHEAD_COUNT, end)
             if not records:
                 break
+            admit = self.deferred.admit_new if self._is_new(records[0][0]) else self.deferred.admit_deferred
             for record in records:
                 if not record[2] or record[0] < start or not (options := decode_options(record[2])).priority:
                     continue
@@ -327,7 +334,7 @@ class Dispatcher:
                     or self._filter.passes(record[0], record[1], record[2], len(record[3]))
                     or self._is_known(record[0])
                 ):
-                    self.deferred.admit(record, options, in_order=False)  # else it ends when reading comes to it
+                    admit(record, options)  # else it ends when reading comes to it
             self._ahead_end = max(self._ahead.next_offset, start)
 
     def give_back(self, records: Iterable[Record]) -> None:
@@ -357,7 +364,7 @@ class Dispatcher:
             return  # comes with the others, or is damaged
         options = decode_options(record[2])
         if offset < self._cursor.next_offset or options.priority:
-            self.deferred.admit(record, options, in_order=False)
+            self.deferred.admit_deferred(record, options)
 
     def read_anew(self) -> None:
         """Go back to the oldest unfinished message."""

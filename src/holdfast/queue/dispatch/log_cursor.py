@@ -14,7 +14,7 @@ from holdfast.persistence.log.log_files import LogFiles
 from holdfast.persistence.log.log_reader import Record
 from holdfast.persistence.log.run_reader import PlainRun, RunReader
 from holdfast.queue.dispatch.progress_store import ProgressStore
-from holdfast.queue.dispatch.references import Reference
+from holdfast.queue.dispatch.references import offset_of, unpack
 from holdfast.queue.dispatch.sources import Source
 from holdfast.queue.options.message_filter import MessageFilter
 
@@ -146,15 +146,15 @@ class LogCursor:
             self._jumped_to = run[0]
             self._reader.seek(*run)
 
-    def look_up(self, reference: Reference) -> Record | None:
-        """Return the record at a place in the log; None if it is damaged, which is noted."""
-        offset, behind, lookups = reference.offset, self._behind, self._lookups
+    def look_up(self, packed: int) -> Record | None:
+        """Return the record of a packed reference; None if it is damaged, which is noted."""
+        offset, behind, lookups = offset_of(packed), self._behind, self._lookups
         if behind and behind[0][0] == offset:
             return behind.popleft()
         behind.clear()
         is_next = lookups.next_offset == offset
         try:
-            lookups.move_to(*reference)
+            lookups.move_to(*unpack(packed))
             return self._read_one(offset, _LOOK_UP_COUNT if is_next and lookups.next_offset == offset else 1)
         except OSError as error:
             raise storage_error(error, "reading", self._path) from error

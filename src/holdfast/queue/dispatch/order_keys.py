@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from holdfast.queue.dispatch.references import unpack
+from holdfast.queue.dispatch.references import offset_of
 
 
 class OrderKeys:
@@ -49,7 +49,7 @@ class OrderKeys:
             return None
         packed = waiting.popleft()
         self.waiting_count -= 1
-        self.active[key] = (unpack(packed).offset, waiting)
+        self.active[key] = (offset_of(packed), waiting)
         return packed
 
     def key_of(self, offset: int) -> str | None:

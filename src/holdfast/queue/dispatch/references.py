@@ -33,6 +33,11 @@ def reference_to(record: Record) -> int:
     return offset << _OFFSET_SHIFT | sequence << _SEQUENCE_SHIFT | start
 
 
+def offset_of(packed: int) -> int:
+    """Return the offset of a packed reference; a rank in front of it does no harm."""
+    return packed >> _OFFSET_SHIFT & _OFFSET_MASK
+
+
 def unpack(packed: int) -> Reference:
     """Return the fields of a packed reference; a rank in front of it does no harm."""
     return Reference(
@@ -58,6 +63,14 @@ class RankedReferences:
         """Add a reference."""
         heappush(self.heap, rank << RANK_SHIFT | packed)
 
+    def push_ranked(self, ranked: int) -> None:
+        """Add a reference that has its rank in front."""
+        heappush(self.heap, ranked)
+
+    def pop_ranked(self) -> int:
+        """Remove the first one; return it with its rank in front."""
+        return heappop(self.heap)
+
     def pop(self) -> tuple[int, int]:
         """Remove the first one; return its rank and the reference, packed."""
         ranked = heappop(self.heap)
@@ -69,9 +82,9 @@ class RankedReferences:
         """Rank of the first one; there is one."""
         return self.heap[0] >> RANK_SHIFT
 
-    def first(self, count_max: int) -> list[Reference]:
-        """Return the first ones, which stay."""
-        return [unpack(ranked) for ranked in nsmallest(count_max, self.heap)]
+    def first(self, count_max: int) -> list[int]:
+        """Return the first ones with their ranks, which stay."""
+        return nsmallest(count_max, self.heap)
 
     def clear(self) -> None:
         """Forget them all."""
