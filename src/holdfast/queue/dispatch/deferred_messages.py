@@ -104,7 +104,7 @@ class DeferredMessages:
         self.admit(record, options, in_order=False)
 
     def admit_new(self, record: Record, options: MessageOptions) -> None:
-        """As :meth:`admit_deferred`, of a message of which nothing is known: most have a priority alone."""
+        """As :meth:`admit_deferred`, if nothing is known of the message: most have a priority alone."""
         if options.order_key or options.not_before_ns or options.expires_ns:
             self.admit(record, options, in_order=False)
         else:
