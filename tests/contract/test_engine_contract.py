@@ -688,17 +688,30 @@ def test_a_prepared_transaction_is_decided_later(queue: PersistentQueue, size: i
     assert payloads([queue.receive(timeout=5), queue.receive(timeout=5)]) == [b"b", bytes(size)]
 
 
-def test_an_id_that_another_transaction_has_chosen_is_refused(queue: PersistentQueue) -> None:
-    """Also if it is that of a transaction which has none of its own yet: both would wait under one name."""
+@pytest.mark.parametrize("chosen_by", ["put", "ack"])
+@pytest.mark.parametrize("chosen_from", ["put", "ack", "both"])
+def test_an_id_that_another_transaction_has_chosen_is_refused(
+    queue: PersistentQueue, chosen_by: str, chosen_from: str
+) -> None:
+    """Also if it is that of a transaction which has none of its own yet: both would wait under one name.
+
+    It stays open, and holds what it has in hand.
+    """
+    queue.put_many([b"a", b"b"])
     first, second = queue.begin(), queue.begin()
-    for tx, payload in ((first, b"first"), (second, b"second")):
-        tx.put(payload)
+    for tx, kind in ((first, chosen_from), (second, chosen_by)):
+        if kind != "ack":
+            tx.put(kind.encode())
+        if kind != "put":
+            tx.ack(tx.receive(timeout=5))
     second.prepare(first.id)
     with pytest.raises(TransactionStateError, match="is prepared"):
         first.prepare()
-    assert [each.put_count for each in queue.prepared()] == [1]
-    assert second.commit() == range(1)
-    assert queue.get(timeout=5) == b"second"
+    assert len(queue.prepared()) == 1
+    second.commit()
+    assert first.prepare("another") == "another"
+    first.commit()
+    assert queue.depth() == 2 + sum({"put": 1, "ack": -1, "both": 0}[kind] for kind in (chosen_by, chosen_from))
 
 
 def test_small_puts_are_prepared_without_a_file_of_their_own(queue: PersistentQueue) -> None:

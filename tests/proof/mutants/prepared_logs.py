@@ -185,11 +185,11 @@ PREPARED_LOGS = (
         SUITE,
     ),
     Mutation(
-        "entry-under-an-id-that-waits",
-        "A transaction is prepared in the log under an id that waits there: the other one is never decided.",
-        "queue/producer/waiting_batches.py",
-        "            self._check_new(commit_record.id)\n            entry",
-        "            entry",
+        "prepared-under-an-id-that-was-chosen",
+        "A transaction is prepared under its own id, which another one has chosen: that one is never decided.",
+        "queue/prepared/prepared_resolver.py",
+        "(waits_here if is_new else is_in_doubt)(handle, transaction_id)\n",
+        "not is_new and is_in_doubt(handle, transaction_id)\n",
         "chosen ids",
     ),
     Mutation(

@@ -148,6 +148,22 @@ def test_what_a_transaction_has_taken_unnoticed_goes_back_with_the_rest(take: Ca
         assert sorted(work.taken_later()) == [b"one", b"three", b"two"]
 
 
+class Due(Work):
+    """One in which the time of a message has come, and nothing has looked since."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue.put(b"four", delay=1)
+        self.queue.peek(5)
+        self.jobs.clock.advance(2)
+
+
+def test_a_look_that_was_interrupted_leaves_what_is_due() -> None:
+    """It moves messages from those that wait for their time to those that are ready."""
+    for work in left_by(Due, lambda work: work.queue.qsize()):
+        assert sorted(work.taken_later()) == [b"four", b"one", b"three", b"two"]
+
+
 def test_a_reject_that_was_interrupted_is_one_or_is_none() -> None:
     """A dead letter is not given back when the lease runs out that it had."""
     poisoned_count, found = 0, set()

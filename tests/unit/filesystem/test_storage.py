@@ -122,10 +122,10 @@ def test_a_sync_beside_one_that_fails_on_another_file_system_is_believed(
     fdatasync = os.fdatasync
 
     def sync_beside_a_failure(fd: int) -> None:
-        storage_module._failed_syncs[-1] = 1
+        storage_module._last_failures[-1] = object()
         fdatasync(fd)
 
-    monkeypatch.setattr(storage_module, "_failed_syncs", {})
+    monkeypatch.setattr(storage_module, "_last_failures", {})
     monkeypatch.setattr(os, "fdatasync", sync_beside_a_failure)
     file.sync()
     file.close()

@@ -6,6 +6,7 @@ import pytest
 
 import holdfast
 from holdfast import CommitUnknownError, StorageError
+from holdfast.queue.engine.coordinators import Coordinator
 from holdfast.queue.producer.write_side import WriteSide
 from holdfast.queue.transactions.branch import Branch
 from holdfast.queue.transactions.transaction_state import State
@@ -45,6 +46,23 @@ def test_an_interrupted_prepare_is_in_doubt(
         assert prepared_ids(again) == ["t"]
         again.commit_prepared("t")
         assert waiting(again) == [b"new"]
+
+
+def test_a_prepare_that_is_interrupted_behind_its_end_gives_back_what_it_does_not_finish(
+    storage: SimulatedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is prepared: no later call would give the message back."""
+    queue = open_queue(storage)
+    queue.put(b"one")
+    tx = queue.begin()
+    tx.receive(timeout=0)
+    tx.put(b"new")
+    with monkeypatch.context() as patched:
+        patched.setattr(Coordinator, "end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tx.prepare("t")
+    assert tx.state is State.PREPARED
+    assert queue.receive(timeout=0).payload == b"one"
 
 
 @pytest.mark.parametrize(("count", "verb"), [(1, "put"), (2, "put_many")])

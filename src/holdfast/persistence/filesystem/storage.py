@@ -301,18 +301,18 @@ def _believed(sync: Callable[[int], object], fd: int, device: int) -> None:
     When Linux gives up an ext4 file system because one sync fails, another one that is under way may report success for
     data that is lost. docs/durability.md, "A failed sync".
     """
-    failures = _failed_syncs.get(device, 0)
+    failure = _last_failures.get(device)
     try:
         sync(fd)
     except OSError:
-        _failed_syncs[device] = _failed_syncs.get(device, 0) + 1
+        _last_failures[device] = object()  # not a count: of two threads that add one at once, one could be lost
         raise
-    if _failed_syncs.get(device, 0) != failures:
+    if _last_failures.get(device) is not failure:
         raise OSError(errno.EIO, "a sync of another file failed meanwhile, so this one proves nothing")
 
 
-_failed_syncs: dict[int, int] = {}
-"""How many syncs have failed in this process, by device."""
+_last_failures: dict[int, object] = {}
+"""A mark of the last sync that has failed in this process, by device."""
 
 
 def _sync_fully(fd: int) -> None:

@@ -103,6 +103,15 @@ def waiting_puts(
     return list(found.values())
 
 
+def has_batch_file(storage: Storage, directory: QueueDirectory, transaction_id: str) -> bool:
+    """Whether there is a batch file of a transaction: nothing else is listed. Raises ``OSError``."""
+    try:
+        storage.open(directory.batch_file(transaction_id)).close()
+    except MISSING:
+        return False
+    return True
+
+
 def read_batch(
     storage: Storage, directory: QueueDirectory, queue_id: bytes, transaction_id: str
 ) -> BatchSummary | None:

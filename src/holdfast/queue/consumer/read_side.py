@@ -1004,7 +1004,7 @@ class ReadSide:
         with self._take_lock:
             if self._dispatcher.must_read_anew:
                 return 0  # their known state may be outdated: a message of their key is done
-            return self._dispatcher.deferred.waiting_count
+            return self._in_step(lambda: self._dispatcher.deferred.waiting_count)
 
     @property
     def dropped_count(self) -> int:

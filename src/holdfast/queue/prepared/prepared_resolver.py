@@ -40,6 +40,7 @@ from holdfast.queue.prepared.prepared_transactions import (
     find_transaction,
     is_in_doubt,
     is_left_to_log,
+    waits_here,
     waits_still,
 )
 from holdfast.queue.prepared.vote_settling import VoteSettling
@@ -125,8 +126,8 @@ class PreparedResolver:
     ) -> None:
         """Refuse an id that is in doubt already, in any group, and reserve space for its outcome.
 
-        ``is_new``: no other transaction can have it. ``group``: whose messages it acknowledges, if it puts nothing;
-        None: this handle's.
+        ``is_new``: no other transaction has it, unless one has chosen it. ``group``: whose messages it acknowledges, if
+        it puts nothing; None: this handle's.
 
         Raises TransactionStateError, DiskFullError or StorageError.
         """
@@ -134,7 +135,7 @@ class PreparedResolver:
         if part_of is not None:
             check_may_prepare(handle, transaction_id, part_of)
         with storage_errors("looking for prepared transactions", handle.path):
-            is_taken = not is_new and is_in_doubt(handle, transaction_id)
+            is_taken = (waits_here if is_new else is_in_doubt)(handle, transaction_id)
         if is_taken:
             raise TransactionStateError(
                 f"transaction {transaction_id} is prepared: decide it before its id is used again",

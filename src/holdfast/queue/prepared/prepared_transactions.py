@@ -15,7 +15,7 @@ from holdfast.persistence.groups.group_files import list_groups, progress_reader
 from holdfast.persistence.groups.vote import Vote
 from holdfast.persistence.outcomes.prepared_files import Waiting
 from holdfast.persistence.outcomes.redo import OWN
-from holdfast.persistence.outcomes.waiting_puts import read_batch, read_waiting_entries, waiting_puts
+from holdfast.persistence.outcomes.waiting_puts import has_batch_file, read_batch, read_waiting_entries, waiting_puts
 from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.prepared_log.segment_reader import DamagedEntry
 from holdfast.persistence.prepared_log.waiting_entries import WaitingEntries
@@ -154,6 +154,15 @@ def is_in_doubt(handle: QueueHandle, transaction_id: str) -> bool:
         and (group in own or vote.coordinator is None or vote.coordinator.path != OWN or waiting.lost_of(vote.nonce))
         for group, vote in _votes(handle)
     )
+
+
+def waits_here(handle: QueueHandle, transaction_id: str) -> bool:
+    """As :func:`is_in_doubt`, without a vote of a group that is not open here: none is read. Raises ``OSError``."""
+    if handle.batches is not None and handle.batches.prepared.log.find(transaction_id) is not None:
+        return True
+    if has_batch_file(handle.storage, handle.directory, transaction_id):
+        return True
+    return any(vote.id == transaction_id for _, vote in _own_votes(handle, handle.group_readers))
 
 
 def waiting_entries(handle: QueueHandle) -> WaitingEntries:

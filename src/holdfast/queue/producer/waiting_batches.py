@@ -28,6 +28,7 @@ from holdfast.persistence.format.message_options import dedup_id_of
 from holdfast.persistence.format.report import Damage
 from holdfast.persistence.outcomes.joint_file import JointFile
 from holdfast.persistence.outcomes.prepared_files import PreparedFiles, Waiting
+from holdfast.persistence.outcomes.waiting_puts import has_batch_file
 from holdfast.persistence.prepared_log.emptying import move_entry
 from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.persistence.segment.batch_file import BatchFileWriter
@@ -155,11 +156,9 @@ class WaitingBatches:
 
     def _check_new(self, transaction_id: str) -> None:
         """Raise TransactionStateError if an id is in doubt."""
-        is_taken = self.prepared.log.find(transaction_id) is not None
-        with suppress(*MISSING):
-            self._storage.open(self._directory.batch_file(transaction_id)).close()
-            is_taken = True
-        if is_taken:
+        if self.prepared.log.find(transaction_id) is not None or has_batch_file(
+            self._storage, self._directory, transaction_id
+        ):
             raise TransactionStateError(
                 f"transaction {transaction_id} is prepared: decide it before its id is used again",
                 transaction=transaction_id,

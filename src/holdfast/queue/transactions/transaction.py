@@ -133,7 +133,7 @@ class TransactionBase(ABC):
     def _time_out(self) -> None:
         if self.state is State.OPEN and self._monotonic() >= self._deadline:
             self._end("timeout", f"its timeout of {self._timeout:g} s expired")
-        elif self.state in (State.ABORTED, State.COMMITTED):  # its end was interrupted
+        elif self.state in (State.ABORTED, State.COMMITTED, State.PREPARED):  # its end was interrupted
             self._give_up()
 
     def end_with_queue(self, *, wait: bool) -> None:
@@ -424,6 +424,8 @@ class Transaction(TransactionBase):
             except BaseException as error:
                 if self.state is State.OPEN and not isinstance(error, TransactionStateError):
                     self._end("failure", f"prepare failed: {error}")
+                elif self.state is State.PREPARED:  # interrupted behind it
+                    self._give_up()
                 raise
             self._give_up()
             return chosen
