@@ -688,7 +688,7 @@ def test_a_prepared_transaction_is_decided_later(queue: PersistentQueue, size: i
     assert payloads([queue.receive(timeout=5), queue.receive(timeout=5)]) == [b"b", bytes(size)]
 
 
-@pytest.mark.parametrize("chosen_by", ["put", "ack"])
+@pytest.mark.parametrize("chosen_by", ["put", "ack", "stream"])
 @pytest.mark.parametrize("chosen_from", ["put", "ack", "both"])
 def test_an_id_that_another_transaction_has_chosen_is_refused(
     queue: PersistentQueue, chosen_by: str, chosen_from: str
@@ -700,9 +700,11 @@ def test_an_id_that_another_transaction_has_chosen_is_refused(
     queue.put_many([b"a", b"b"])
     first, second = queue.begin(), queue.begin()
     for tx, kind in ((first, chosen_from), (second, chosen_by)):
-        if kind != "ack":
+        if kind == "stream":  # in a file of its own
+            tx.put_stream([b"stream"])
+        elif kind != "ack":
             tx.put(kind.encode())
-        if kind != "put":
+        if kind in ("ack", "both"):
             tx.ack(tx.receive(timeout=5))
     second.prepare(first.id)
     with pytest.raises(TransactionStateError, match="is prepared"):
@@ -711,7 +713,9 @@ def test_an_id_that_another_transaction_has_chosen_is_refused(
     second.commit()
     assert first.prepare("another") == "another"
     first.commit()
-    assert queue.depth() == 2 + sum({"put": 1, "ack": -1, "both": 0}[kind] for kind in (chosen_by, chosen_from))
+    assert queue.depth() == 2 + sum(
+        {"put": 1, "ack": -1, "both": 0, "stream": 1}[kind] for kind in (chosen_by, chosen_from)
+    )
 
 
 def test_small_puts_are_prepared_without_a_file_of_their_own(queue: PersistentQueue) -> None:
@@ -984,6 +988,16 @@ def test_behind_an_immediate_shutdown_what_was_taken_can_be_reported_done(queue:
     with pytest.raises(ValueError, match="too many"):
         queue.task_done()
     queue.join()
+
+
+def test_behind_a_close_what_was_taken_can_be_reported_done(queue: PersistentQueue) -> None:
+    """By a thread that had a message in hand."""
+    queue.put_many([b"a", b"b"])
+    queue.get(timeout=5)
+    queue.close()
+    queue.task_done()
+    with pytest.raises(ValueError, match="too many"):
+        queue.task_done()
 
 
 def test_join_does_not_wait_for_what_an_immediate_shutdown_leaves(queue: PersistentQueue) -> None:

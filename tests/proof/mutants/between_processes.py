@@ -444,6 +444,23 @@ BETWEEN_PROCESSES = (
         "successions",
     ),
     Mutation(
+        "half-of-an-owner-not-forgotten",
+        "A child that is forked while a thread of its parent begins to own a queue can use none.",
+        "queue/owner/owner.py",
+        "        for forget in reversed(self._forgetting):\n            forget()\n",
+        "        self._loop.forget()\n        self.queue.forget_after_fork()\n",
+        "copies of handles",
+    ),
+    Mutation(
+        "first-failure-ends-forgetting",
+        "A handle that fails to forget keeps all others of a child from it: they share files with the parent.",
+        "queue/threads/lifecycle.py",
+        "        except BaseException as error:  # one that fails for good keeps no other from it\n"
+        "            failures.append(error)\n",
+        "        except BaseException as error:\n            raise error\n",
+        "copies of handles",
+    ),
+    Mutation(
         "damage-of-another-refuses-puts",
         "Puts are refused for the damage of those that wait under their id, which are not theirs to abort.",
         "queue/prepared/sent_again.py",

@@ -236,6 +236,7 @@ SUITES = (
     _tests("log files", "tests/unit/log/test_log_files.py"),
     _tests("log handlers", "tests/unit/engine/test_log_handlers.py"),
     _tests("forks", "tests/unit/test_forks.py"),
+    _tests("copies of handles", "tests/unit/client/test_forked_copies.py", "tests/unit/threads/test_forgetting.py"),
     _tests("one put", "tests/unit/transactions/test_one_put.py"),
     _tests("interrupted transactions", "tests/unit/transactions/test_interrupted_transactions.py"),
     _tests("chosen ids", "tests/contract/test_engine_contract.py", "-k", "chosen"),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import ClosedError, ForkedError, PersistentQueue, QueueLockedError
+from holdfast.queue.owner import owner
 from support.processes.children import Child, Signal, child
 from support.processes.threads import wait_until
 
@@ -48,6 +50,41 @@ def test_a_forked_child_is_a_client_and_keeps_nothing_of_its_parent(tmp_path: Pa
         finally:
             os.kill(pid, signal.SIGKILL)
     said.close()
+
+
+@pytest.mark.parametrize("name", ["OwnedQueue", "ServerLoop"])
+def test_a_child_that_is_forked_while_an_owner_begins_uses_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The half of an owner is forgotten, and so are all other handles: whichever comes first."""
+    ended: list[int] = []
+    really = getattr(owner, name)
+
+    def forking(*arguments: Any) -> object:
+        monkeypatch.setattr(owner, name, really)  # first: the child begins an owner, too
+        with child(lambda: use(tmp_path / "other", others)) as forked:
+            ended.append(forked.wait())
+        return really(*arguments)
+
+    with (
+        PersistentQueue(tmp_path / "first", mode="exclusive") as first,
+        PersistentQueue(tmp_path / "q", mode="shared", can_own=False) as queue,
+        PersistentQueue(tmp_path / "last", mode="exclusive") as last,
+    ):
+        others = [first, last]
+        monkeypatch.setattr(owner, name, forking)
+        queue.put(b"parent")
+        assert ended == [0]
+        assert queue.get(timeout=5) == b"parent"
+
+
+def use(path: Path, others: Sequence[PersistentQueue]) -> None:
+    """Put into a queue of one's own, in a child; those of the parent refuse."""
+    with PersistentQueue(path, mode="shared") as own:
+        own.put(b"child")
+    for each in others:
+        with pytest.raises(ForkedError):
+            each.put(b"child")
 
 
 def test_a_child_that_has_not_used_its_copy_holds_nothing_of_its_parent(tmp_path: Path) -> None:

@@ -251,6 +251,22 @@ def test_an_entry_that_was_written_is_in_doubt_though_its_append_was_interrupted
         assert prepared_ids(again) == []
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_an_entry_that_was_noted_and_not_written_does_not_wait(
+    storage: SimulatedStorage, queue: PersistentQueue, monkeypatch: pytest.MonkeyPatch, *, first: bool
+) -> None:
+    """Nothing of it is there: its id is free."""
+    prepare(queue, "puts", "first")
+    tx = queue.begin()
+    tx.put(b"new")
+    once(monkeypatch, PreparedLog, "_add", first=first)
+    with pytest.raises(KeyboardInterrupt):
+        tx.prepare("one")
+    assert prepared_ids(queue) == ["first"]
+    prepare(queue, "puts", "one")
+    assert prepared_ids(queue) == ["first", "one"]
+
+
 def test_an_entry_that_was_taken_back_does_not_wait(storage: SimulatedStorage, queue: PersistentQueue) -> None:
     """Its id is free again."""
     prepare(queue, "puts", "first")

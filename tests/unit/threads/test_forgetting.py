@@ -69,3 +69,28 @@ def test_a_queue_that_nobody_has_used_is_forgotten_too(storage: SimulatedStorage
     forked()
     with pytest.raises(ForkedError):
         queue.receive(timeout=0)
+
+
+class Handle:
+    """A handle of the parent, which may fail to forget."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self._fails = fails
+        self.has_forgotten = False
+
+    def forget_after_fork(self) -> None:
+        """Note it, or fail."""
+        if self._fails:
+            raise RuntimeError("for good")
+        self.has_forgotten = True
+
+
+def test_one_that_cannot_forget_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in no order; the error is told once all have been asked."""
+    monkeypatch.setattr(lifecycle, "_open", weakref.WeakSet())
+    handles = [Handle(fails=number % 2 == 1) for number in range(6)]
+    for each in handles:
+        lifecycle.watch(each)
+    with pytest.raises(RuntimeError, match="for good"):
+        lifecycle._forget_all()
+    assert [each.has_forgotten for each in handles] == [True, False] * 3

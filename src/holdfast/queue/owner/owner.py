@@ -83,6 +83,7 @@ class Owner:
         self.epoch = lock.epoch
         self.is_closing = False
         self.heir = NO_NUMBER
+        self._forgetting: list[Callable[[], object]] = []  # of what has begun: a fork may come in between
         self._closing = ExitStack()
         self._closing.callback(lock.release)
         self._closing.callback(self._name_heir)
@@ -110,9 +111,11 @@ class Owner:
             lock.set_socket(self._endpoint.path, is_brief=is_brief)
         self.queue = OwnedQueue(self._storage, self._clock, self._path, self._options, self.sessions.is_alive)
         closing.callback(self.queue.close)
+        self._forgetting.append(self.queue.forget_after_fork)
         machine = Machine(self.queue, self.sessions, lock.epoch)
         with storage_errors("serving the owner's socket", self._path):
             self._loop = ServerLoop(self._endpoint.listener, machine, check_peer, self._clock)
+        self._forgetting.append(self._loop.forget)
         machine.waker = self._loop.waker
         machine.on_poisoned = self._poisoned
         machine.on_sweep = self._look_for_itself
@@ -260,8 +263,8 @@ class Owner:
     def forget_after_fork(self) -> None:
         """In a forked child: close the copies of the files and sockets; the parent owns the queue."""
         self._closing.pop_all()
-        self._loop.forget()
-        self.queue.forget_after_fork()
+        for forget in reversed(self._forgetting):
+            forget()
 
 
 _DONE = Done({})

@@ -101,8 +101,14 @@ def watch(queue: Forgetful) -> None:
 
 
 def _forget_all() -> None:
+    failures: list[BaseException] = []
     for queue in list(_open):  # they stay registered, for the children of this child: one may be opened anew in it
-        queue.forget_after_fork()
+        try:
+            queue.forget_after_fork()
+        except BaseException as error:  # one that fails for good keeps no other from it
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 forks.in_child(_forget_all)
