@@ -65,10 +65,14 @@ def test_memory_and_disk_agree_or_the_queue_is_poisoned(operation: Operation) ->
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [("owner: prepare", "WaitingBatches.prepare_staged:"), ("configure", "OwnGroup.change:")],
+    [
+        ("owner: prepare", "WaitingBatches.prepare_in_log:"),
+        ("owner: prepare in a file", "WaitingBatches.prepare_staged:"),
+        ("configure", "OwnGroup.change:"),
+    ],
 )
 def test_neither_half_a_transaction_nor_a_lock_is_left_at_places_that_once_left_them(name: str, place: str) -> None:
-    """Behind the rename that prepares, the vote was aborted alone; at the end of its block a lock stayed taken."""
+    """Behind what prepares the puts, the vote was aborted alone; at the end of its block a lock stayed taken."""
     (operation,) = (each for each in EVERY if each.name == name)
     points = [each for each in promised(find_points(operation, POLICIES[0])) if each.where.startswith(place)]
     assert points

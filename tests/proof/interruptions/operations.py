@@ -182,6 +182,11 @@ def _fill_large(world: World) -> None:
     world.tx.ack(world.tx.receive(timeout=0))
 
 
+def _fill_file(world: World) -> None:
+    world.tx.put_stream([message(60, 3000)])
+    world.tx.ack(world.tx.receive(timeout=0))
+
+
 def _fill_and_prepare(world: World) -> None:
     _fill(world)
     world.tx.prepare("t")
@@ -284,6 +289,13 @@ OPERATIONS = (
         prepare=_fill_large,
     ),
     Operation("prepare", lambda world: world.tx.prepare("t"), prepare=_fill, goes=GOES, comes=MORE),
+    Operation(
+        "prepare in a file",
+        lambda world: world.tx.prepare("t"),
+        prepare=_fill_file,
+        goes=NEXT,
+        comes=(message(60, 3000),),
+    ),
     Operation(
         "commit of a prepared one", lambda world: world.tx.commit(), prepare=_fill_and_prepare, goes=GOES, comes=MORE
     ),

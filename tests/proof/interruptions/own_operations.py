@@ -12,7 +12,7 @@ from proof.interruptions.operations import BOTH, HAND, OPERATIONS, READY, Operat
 from support.processes.threads import Threads, is_waiting, wait_until
 
 IN_THE_LOG = {"prepare in the next segment", "commit of a prepared one that moves"}
-"""A handle of a shared queue prepares in files."""
+"""Its owner does these as one of the mode "exclusive" does."""
 
 NOT_OWN = {"open", "close", "configure", *IN_THE_LOG}
 """What is asked of the owner by a request, and the life of a handle, whose finder is a stand-in here."""
