@@ -30,12 +30,13 @@ from holdfast.queue.client.staging import STAGED_BYTES, Staging
 from holdfast.queue.producer.nonces import next_nonce
 from holdfast.queue.producer.waiting_batches import WaitingBatches
 from holdfast.queue.producer.write_side import WriteSide
+from holdfast.queue.protocol.frames import FRAME_BYTES_MAX, LENGTH_BYTES
 from holdfast.queue.protocol.messages import Offsets
 from holdfast.queue.protocol.messages import Put as RequestToPut
 from support.processes.children import child
 
-LARGE = bytes(range(256)) * (STAGED_BYTES // 256)
-"""Just as much as a frame takes: one byte more is staged."""
+LARGE = (bytes(range(256)) * (STAGED_BYTES // 256))[LENGTH_BYTES:]
+"""With its length just as much as a frame takes: one byte more is staged."""
 
 ADOPTED = LARGE * 20
 """Too large to be copied into the log."""
@@ -86,6 +87,16 @@ def test_a_large_batch_of_a_client_is_one_commit(owner: PersistentQueue, client:
     assert client.put_many([*batch, Put(b"with", headers={"a": "b"})]) == range(2001)
     assert client.put(b"next") == 2001
     assert [owner.get(timeout=5) for _ in range(2001)] == [*batch, b"with"]
+    assert staged_files(path) == []
+
+
+def test_as_many_empty_messages_as_no_frame_takes_are_one_commit(
+    owner: PersistentQueue, client: PersistentQueue, path: Path
+) -> None:
+    """Their lengths alone are more than a frame: it would be refused each time that it is put again."""
+    count = FRAME_BYTES_MAX // LENGTH_BYTES
+    assert client.put_many([b""] * count) == range(count)
+    assert owner.depth() == count
     assert staged_files(path) == []
 
 

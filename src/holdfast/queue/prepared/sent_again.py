@@ -10,7 +10,7 @@ from holdfast.persistence.outcomes.prepared_files import Waiting
 from holdfast.persistence.prepared_log.entry import Entry
 from holdfast.queue.engine.queue_handle import QueueHandle
 from holdfast.queue.prepared.outcome_memory import OutcomeMemory
-from holdfast.queue.prepared.prepared_transactions import find_batch, find_transaction, is_left_to_log
+from holdfast.queue.prepared.prepared_transactions import Found, find_batch, find_transaction, is_left_to_log
 
 
 class SentAgain:
@@ -33,8 +33,7 @@ class SentAgain:
 
         A vote whose puts are not there does not count: it is aborted.
         """
-        with storage_errors("looking for a prepared transaction", self._handle.path):
-            found = find_transaction(self._handle, transaction_id)
+        found = self._found(transaction_id)
         if found is not None and found.nonce == nonce:
             self._confirm(found.batch)
             return not is_left_to_log(found)
@@ -55,13 +54,16 @@ class SentAgain:
 
     def lacks_puts(self, transaction_id: str, nonce: bytes) -> bool:
         """Whether a part that another queue decides has voted, and no puts of it are prepared."""
-        with storage_errors("looking for a prepared transaction", self._handle.path):
-            found = find_transaction(self._handle, transaction_id)
+        found = self._found(transaction_id)
         return (
             found is not None
             and (found.nonce, found.batch, found.damage) == (nonce, None, ())
             and found.decider is not None
         )
+
+    def _found(self, transaction_id: str) -> Found | None:
+        with storage_errors("looking for a prepared transaction", self._handle.path):
+            return find_transaction(self._handle, transaction_id)
 
     def _confirm(self, batch: Waiting | None) -> None:
         """Make an entry durable whose own sync has failed or was cut short; raises PoisonedError if it cannot be."""
